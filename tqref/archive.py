@@ -55,7 +55,8 @@ def load_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[An
     arrays: dict[str, NDArray[Any]] = {}
     for name, data in entries.items():
         try:
-            arrays[name.removesuffix(_SUFFIX)] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+            array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
         except ValueError as error:
             raise ValueError(f"{path}: expected an array in {name}, got something else ({error})") from error
+        arrays[name.removesuffix(_SUFFIX)] = array
     return header, arrays

@@ -31,7 +31,6 @@ def dequantized_tokens(case: Case, sequence: int, head: int) -> tuple[Float64, F
     """Rotated keys and values of one sequence and KV head, float64[length, 128] each, unrounded."""
     token = np.arange(case.seq_lens[sequence], dtype=np.int64)
     stored = read_tokens(case, np.array(sequence), np.array(head), token)
-    norm, scale, zero = (
-        entries.astype(np.float64)[:, None] for entries in (stored.key_norm, stored.value_scale, stored.value_zero)
-    )
+    metadata = (stored.key_norm, stored.value_scale, stored.value_zero)
+    norm, scale, zero = (entries.astype(np.float64)[:, None] for entries in metadata)
     return case.centroids.astype(np.float64)[stored.key_index] * norm, stored.value_step * scale + zero

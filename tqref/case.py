@@ -59,7 +59,7 @@ class Case:
     softmax_scale               multiplies every score, default 1/sqrt(128)
     origin                      where the case came from, free text
 
-    The arrays are kept as given and made read-only. Raises TypeError or ValueError naming the argument, what
+    The case holds read-only views of the arrays it is given. Raises TypeError or ValueError naming the argument, what
     was expected and what came.
     """
 
@@ -86,7 +86,9 @@ class Case:
         self._check_arrays()
         self._check_sequences()
         for name in _ARRAYS:
-            getattr(self, name).setflags(write=False)
+            read_only = getattr(self, name).view()
+            read_only.setflags(write=False)
+            object.__setattr__(self, name, read_only)
 
     def _check_scalars(self) -> None:
         counts = {
@@ -105,7 +107,8 @@ class Case:
                 raise ValueError(f"{name}: expected at least {least}, got {value}")
         if self.query_group_size not in SUPPORTED_QUERY_GROUP_SIZES:
             raise ValueError(
-                f"query_group_size: expected one of {SUPPORTED_QUERY_GROUP_SIZES}, got {self.query_group_size}"
+                f"query_group_size: expected one of {SUPPORTED_QUERY_GROUP_SIZES}, "
+                f"got {self.query_group_size}"
             )
         if not isinstance(self.softmax_scale, float):
             raise TypeError(f"softmax_scale: expected a float, got {type(self.softmax_scale).__name__}")
@@ -158,12 +161,14 @@ class Case:
         needed = self.block_tables[self.live_table_entries]
         missing = np.setdiff1d(needed, ids)
         if missing.size:
-            raise ValueError(f"block_tables: expected every live block in block_ids, got {missing[:8].tolist()}")
+            raise ValueError(
+                f"block_tables: expected every live block in block_ids, got {missing[:8].tolist()}"
+            )
 
     @property
     def num_sequences(self) -> int:
         """N."""
-        return self.seq_lens.shape[0]
+        return len(self.seq_lens)
 
     @property
     def num_query_heads(self) -> int:
@@ -173,7 +178,7 @@ class Case:
     @property
     def max_blocks_per_sequence(self) -> int:
         """W, the width of the block table."""
-        return self.block_tables.shape[1]
+        return int(self.block_tables.shape[1])
 
     @property
     def live_table_entries(self) -> NDArray[np.bool_]:
@@ -203,24 +208,25 @@ class Case:
 
         `poison` is a byte value, or uint8 that broadcasts to `blocks`.
         """
-        return replace_fields(self, blocks=np.where(self.live_bytes, self.blocks, np.asarray(poison, np.uint8)))
+        blocks = np.where(self.live_bytes, self.blocks, np.asarray(poison, np.uint8))
+        return replace(self, blocks=blocks)
 
     def with_unused_table_entries(self, entry: int) -> Case:
         """The case with every block-table entry past its sequence replaced by `entry`, any int32."""
         tables = np.where(self.live_table_entries, self.block_tables, np.int32(entry)).astype(np.int32)
-        return replace_fields(self, block_tables=tables)
+        return replace(self, block_tables=tables)
 
     def with_blocks_renamed(self, new_ids: Int64, num_blocks: int | None = None) -> Case:
         """The case with block `block_ids[i]` living at physical id `new_ids[i]` (int64[B], distinct).
 
-        `num_blocks` is the new size of the cache, by default just enough. Table entries past the sequences are
-        kept as they are.
+        `num_blocks` is the new size of the cache, by default just enough. Table entries past the sequences
+        are kept as they are.
         """
         order = np.argsort(new_ids)
         tables = self.block_tables.copy()
         live = self.live_table_entries
         tables[live] = new_ids[self.rows_of(tables[live])]
-        return replace_fields(
+        return replace(
             self,
             block_ids=np.ascontiguousarray(new_ids[order], np.int64),
             blocks=self.blocks[order],
@@ -273,9 +279,10 @@ class Case:
         used = -(-lengths // kv_block_size)
         total = int(used.sum())
         longest = int(lengths.max(initial=0))
-        width = max(1, int(used.max(initial=0))) if max_blocks_per_sequence is None else max_blocks_per_sequence
-        if width < used.max(initial=0):
-            raise ValueError(f"max_blocks_per_sequence: expected at least {used.max()}, got {width}")
+        widest = int(used.max(initial=0))
+        width = max(1, widest) if max_blocks_per_sequence is None else max_blocks_per_sequence
+        if width < widest:
+            raise ValueError(f"max_blocks_per_sequence: expected at least {widest}, got {width}")
         if num_partitions is None:
             num_partitions = max(1, -(-longest // (tile_groups_per_partition * GROUP_TOKENS)))
         num_blocks = total + 1 if num_blocks is None else num_blocks
@@ -314,7 +321,7 @@ class Case:
 
     def save(self, path: str | Path) -> None:
         """Write the case to a .npz at `path`. Equal cases give equal bytes."""
-        header: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
+        header = {name: getattr(self, name) for name in _SCALARS}
         header |= {"format": _FORMAT, "format_version": _FORMAT_VERSION}
         save_archive(path, header, {name: getattr(self, name) for name in _ARRAYS})
 
@@ -327,22 +334,19 @@ class Case:
         header, arrays = load_archive(path)
         marker = (header.pop("format", None), header.pop("format_version", None))
         if marker != (_FORMAT, _FORMAT_VERSION):
-            raise ValueError(f"{path}: expected {_FORMAT} version {_FORMAT_VERSION}, got {marker[0]} {marker[1]}")
+            raise ValueError(
+                f"{path}: expected {_FORMAT} version {_FORMAT_VERSION}, got {marker[0]} {marker[1]}"
+            )
         for kind, expected, came in (("header fields", _SCALARS, header), ("arrays", _ARRAYS, arrays)):
             if set(expected) != set(came):
                 raise ValueError(f"{path}: expected {kind} {sorted(expected)}, got {sorted(came)}")
         try:
-            return cls(**header, **arrays)
+            return cls(**(header | arrays))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
 
 
 _SCALARS = tuple(entry.name for entry in fields(Case) if entry.init and entry.name not in _ARRAYS)
-
-
-def replace_fields(case: Case, **changes: Any) -> Case:
-    """A copy of `case` with some fields replaced, validated anew."""
-    return replace(case, **changes)
 
 
 def write_tokens(
@@ -358,14 +362,16 @@ def write_tokens(
 ) -> None:
     """Write T quantised tokens of every head into `blocks` (uint8[B, block_bytes]), in place.
 
-    row, slot: int64[T], which block and which slot in it; key_index, value_step: uint8[T, Hk, 128], values 0 to
-    15; key_norm, value_scale, value_zero: float16[T, Hk].
+    row, slot: int64[T], which block and which slot in it; key_index, value_step: uint8[T, Hk, 128], values
+    0 to 15; key_norm, value_scale, value_zero: float16[T, Hk].
     """
     row, slot = row[:, None], slot[:, None]
     head = np.arange(layout.num_kv_heads)[None, :]
     packed = np.arange(PACKED_BYTES)
-    blocks[row[..., None], layout.key_offset(slot, head)[..., None] + packed] = codec.pack_nibbles(key_index)
-    blocks[row[..., None], layout.value_offset(slot, head)[..., None] + packed] = codec.pack_nibbles(value_step)
+    key_bytes = layout.key_offset(slot, head)[..., None] + packed
+    value_bytes = layout.value_offset(slot, head)[..., None] + packed
+    blocks[row[..., None], key_bytes] = codec.pack_nibbles(key_index)
+    blocks[row[..., None], value_bytes] = codec.pack_nibbles(value_step)
     metadata = {
         MetadataField.KEY_NORM: key_norm,
         MetadataField.VALUE_SCALE: value_scale,
@@ -383,14 +389,17 @@ def _checked_ragged(query: Float32, keys: Sequence[Float32], values: Sequence[Fl
     for name, tensors in (("keys", keys), ("values", values)):
         if len(tensors) != query.shape[0]:
             raise ValueError(f"{name}: expected {query.shape[0]} sequences, got {len(tensors)}")
-    if not keys:
-        raise ValueError("keys: expected at least one sequence, got none")
+    if not keys or keys[0].ndim != 3:
+        raise ValueError(f"keys: expected at least one array [tokens, heads, {HEAD_SIZE}], got another shape")
     for index, (key, value) in enumerate(zip(keys, values, strict=True)):
         if key.ndim != 3 or key.shape[1:] != keys[0].shape[1:] or key.shape[2] != HEAD_SIZE:
-            raise ValueError(f"keys[{index}]: expected shape [tokens, heads, {HEAD_SIZE}], got {list(key.shape)}")
+            raise ValueError(
+                f"keys[{index}]: expected shape [tokens, {keys[0].shape[1]}, {HEAD_SIZE}], "
+                f"got {list(key.shape)}"
+            )
         if value.shape != key.shape:
             raise ValueError(f"values[{index}]: expected shape {list(key.shape)}, got {list(value.shape)}")
-    num_kv_heads = keys[0].shape[1]
+    num_kv_heads = int(keys[0].shape[1])
     if num_kv_heads == 0 or query.shape[1] % num_kv_heads:
         raise ValueError(f"query: expected a multiple of {num_kv_heads} heads, got {query.shape[1]}")
     return num_kv_heads

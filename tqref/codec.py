@@ -2,7 +2,7 @@
 
 Keys: norm times a unit vector, rotated and rounded per element to the nearest of 16 centroids. Values: 16
 equal steps between the vector's extremes. Where the store kernel leaves the order of a float32 sum open (the
-norm and the rotation), this computes it in float64 and rounds once, so that every machine stores the same bytes.
+norm and the rotation), this computes it in float64 and rounds once, so every machine stores the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tqref.layout import HEAD_SIZE, NUM_CENTROIDS
-from tqref.numerics import Float32, UInt16, f32_to_bf16
+from tqref.numerics import Float32, Float64, UInt16, f32_to_bf16
 
 UInt8 = NDArray[np.uint8]
 Float16 = NDArray[np.float16]
@@ -32,7 +32,7 @@ def lloyd_max_centroids() -> Float32:
     the closed forms of the density and the distribution, iterated to a fixed point.
     """
     half = NUM_CENTROIDS // 2
-    # The solution is symmetric, so only its positive half is iterated; the unit Gaussian is scaled at the end.
+    # The solution is symmetric, so only its positive half is iterated, and scaled at the end.
     levels = [(2 * index + 1) / half for index in range(half)]
     change = 1.0
     while change > 1e-14:
@@ -76,8 +76,8 @@ def quantize_key(
 ) -> tuple[UInt8, Float16]:
     """Quantise keys float32[..., 128] to centroid indices uint8[..., 128] and norms float16[...].
 
-    `pi_t` float32[128, 128] is the rotation, `centroids` float32[16] ascend. With `norm_correction` the stored
-    norm is divided by the norm of the chosen centroids, so that the dequantised key has the key's norm.
+    `pi_t` float32[128, 128] is the rotation, `centroids` float32[16] ascend. With `norm_correction` the
+    stored norm is divided by the norm of the chosen centroids: the dequantised key then has the key's norm.
     Raises ValueError when `key` has another size or is not finite.
     """
     key = _checked_vectors("key", key)
@@ -120,9 +120,9 @@ def dequantize_key(index: UInt8, norm: Float16, centroids: Float32) -> UInt16:
 
 
 def dequantize_value(step: UInt8, scale: Float16, zero: Float16) -> UInt16:
-    """bfloat16 bits uint16[..., 128] of values: bf16(f32(step) * f32(scale) + f32(zero)), product rounded first.
+    """bfloat16 bits uint16[..., 128] of values: bf16(f32(step) * f32(scale) + f32(zero)).
 
-    step: uint8[..., 128]; scale, zero: float16[...].
+    The product is rounded to float32 before the sum. step: uint8[..., 128]; scale, zero: float16[...].
     """
     with np.errstate(all="ignore"):
         product = step.astype(np.float32) * scale.astype(np.float32)[..., None]
@@ -130,7 +130,7 @@ def dequantize_value(step: UInt8, scale: Float16, zero: Float16) -> UInt16:
 
 
 def pack_nibbles(nibbles: UInt8) -> UInt8:
-    """Pack uint8[..., 2n] of values 0 to 15 into uint8[..., n]: element 2i low, element 2i+1 high in byte i."""
+    """Pack uint8[..., 2n] of values 0 to 15 into uint8[..., n]: byte i holds 2i low and 2i+1 high."""
     return nibbles[..., 0::2] | (nibbles[..., 1::2] << np.uint8(4))
 
 
@@ -144,7 +144,8 @@ def unpack_nibbles(packed: UInt8) -> UInt8:
 
 def _l2_norm(vectors: Float32) -> Float32:
     """Euclidean norm over the last axis, rounded once to float32."""
-    return np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=-1)).astype(np.float32)
+    squared: Float64 = np.square(vectors, dtype=np.float64).sum(axis=-1)
+    return np.sqrt(squared).astype(np.float32)
 
 
 def _saturated(value: Float32) -> Float32:

@@ -30,8 +30,9 @@ _WAVES_AT_A_TIME = 64
 class Partials:
     """What the decode writes for each partition, to be combined.
 
-    out: uint16[N, Hk, P, QG, 128], bfloat16 bits, normalised by the partition's own sum; exp_sums, max_logits:
-    float32[N, Hk, P, QG]. A partition past its sequence has out = 0, exp_sums = 0 and max_logits = -inf.
+    out: uint16[N, Hk, P, QG, 128], bfloat16 bits, normalised by the partition's own sum; exp_sums and
+    max_logits: float32[N, Hk, P, QG]. A partition past its sequence has out = 0, exp_sums = 0 and
+    max_logits = -inf.
     """
 
     out: UInt16
@@ -47,10 +48,10 @@ class _State:
     total: Float32
     accumulator: Float32
 
-    def select(self, waves: slice | NDArray[np.bool_]) -> _State:
+    def select(self, waves: Int64) -> _State:
         return _State(self.maximum[waves], self.total[waves], self.accumulator[waves])
 
-    def assign(self, waves: slice | NDArray[np.bool_], other: _State) -> None:
+    def assign(self, waves: Int64, other: _State) -> None:
         self.maximum[waves] = other.maximum
         self.total[waves] = other.total
         self.accumulator[waves] = other.accumulator
@@ -80,7 +81,8 @@ def decode(case: Case, profile: Profile = DEFAULT_PROFILE) -> Partials:
                     tokens = slice(tile, tile + TILE_TOKENS)
                     part = _step(part, scores[..., tokens], group.values[:, tokens], profile)
                 state.assign(chosen, part)
-        inverse = np.float32(1) / np.where(state.total > 0, state.total, np.float32(1))
+        divisor = np.where(state.total > 0, state.total, np.float32(1))
+        inverse = np.divide(np.float32(1), divisor, dtype=np.float32)
         out = f32_to_bf16(state.accumulator * inverse[..., None])
     return Partials(
         out=out.reshape(*grid, rows, HEAD_SIZE),
@@ -103,7 +105,7 @@ class _TileGroup:
 
     @classmethod
     def read(cls, case: Case, sequence: Int64, head: Int64, start: Int64) -> _TileGroup:
-        """The 256 tokens from `start` on, per wave. Dead tokens have value 0, so that their bytes cannot count."""
+        """The 256 tokens from `start` on, per wave; dead tokens read as zeros."""
         token = start[:, None] + np.arange(GROUP_TOKENS)
         stored = read_tokens(case, sequence[:, None], head[:, None], token)
         return cls(
@@ -113,7 +115,7 @@ class _TileGroup:
         )
 
     def scores(self, query: UInt16, softmax_scale: float, profile: Profile) -> Float32:
-        """Scaled scores float32[waves, QG, 256] of query rows uint16[waves, QG, 128]; -inf for dead tokens."""
+        """Scaled scores float32[waves, QG, 256] of queries uint16[waves, QG, 128]; -inf for dead tokens."""
         scores = np.zeros((*query.shape[:2], GROUP_TOKENS), np.float32)
         for start in range(0, HEAD_SIZE, _QK_DEPTH):
             dims = slice(start, start + _QK_DEPTH)
@@ -123,9 +125,10 @@ class _TileGroup:
 
 def _step(state: _State, scores: Float32, values: UInt16, profile: Profile) -> _State:
     """One tile of the online softmax: scores float32[waves, QG, 16], values uint16[waves, 16, 128]."""
-    # np.maximum propagates NaN, and the tests for -inf are false for it: a NaN reaches every output of its row.
+    # np.maximum propagates NaN and isneginf is false for it, so a NaN reaches every output of its row.
     maximum = np.maximum(state.maximum, scores.max(axis=-1))
-    rescale = exp2(np.where(np.isneginf(state.maximum), np.float32(0), state.maximum - maximum) * LOG2E, profile)
+    below = np.where(np.isneginf(state.maximum), np.float32(0), state.maximum - maximum)
+    rescale = exp2(below * LOG2E, profile)
     above = np.where(np.isneginf(maximum)[..., None], np.float32(-np.inf), scores - maximum[..., None])
     probabilities = exp2(above * LOG2E, profile)
     total = state.total * rescale + _tile_sum(probabilities)

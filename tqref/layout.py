@@ -54,7 +54,9 @@ class CacheLayout:
 
     def __post_init__(self) -> None:
         if self.kv_block_size not in SUPPORTED_KV_BLOCK_SIZES:
-            raise ValueError(f"kv_block_size: expected one of {SUPPORTED_KV_BLOCK_SIZES}, got {self.kv_block_size}")
+            raise ValueError(
+                f"kv_block_size: expected one of {SUPPORTED_KV_BLOCK_SIZES}, got {self.kv_block_size}"
+            )
         if self.num_kv_heads < 1:
             raise ValueError(f"num_kv_heads: expected at least 1, got {self.num_kv_heads}")
 

@@ -37,9 +37,9 @@ class GroupedDot:
     """A matrix core that sums `group` products at a time, truncating as it aligns them.
 
     Fields are numbers of fractional bits kept after aligning to the larger exponent: `product_fraction` for
-    each product (truncated toward zero), `sum_fraction` for the group's sum and `accumulator_fraction` for the
-    accumulator (both floored), `result_fraction` for the normalised total (floored) before it is rounded to
-    float32. Defaults are MMA-Sim's CDNA3 model (arXiv 2511.10909): F = 24, F2 = 31.
+    each product (truncated toward zero), `sum_fraction` for the group's sum and `accumulator_fraction` for
+    the accumulator (both floored), `result_fraction` for the normalised total (floored) before it is rounded
+    to float32. Defaults are MMA-Sim's CDNA3 model (arXiv 2511.10909): F = 24, F2 = 31.
     Raises ValueError when float64 could not hold the intermediate sums exactly.
     """
 
@@ -63,7 +63,7 @@ class GroupedDot:
         }
         for name, limit in limits.items():
             if not 0 <= getattr(self, name) <= limit:
-                raise ValueError(f"{name}: expected 0 to {limit} with group {self.group}, got {getattr(self, name)}")
+                raise ValueError(f"{name}: expected 0 to {limit}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ PROFILES: dict[str, Profile] = {
         Profile(
             name="cdna3",
             version=1,
-            provenance="dot: MMA-Sim 2.1.1, CDNA3 (arXiv 2511.10909), assumed for gfx950, whose own is unpublished; "
-            "exp2: assumed correctly rounded, the vendor promises 1 ulp",
+            provenance="dot: MMA-Sim 2.1.1's CDNA3 (arXiv 2511.10909), assumed for gfx950, whose own is "
+            "unpublished; exp2: assumed correctly rounded, the vendor promises 1 ulp",
             dot=GroupedDot(),
         ),
         Profile(
@@ -143,7 +143,7 @@ def bf16_to_f32(bits: UInt16) -> Float32:
 
 def f32_to_bf16(values: Float32) -> UInt16:
     """Round float32 to bfloat16 bit patterns, nearest even; a NaN stays a NaN, made quiet. Same shape."""
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    bits = np.asarray(values, dtype=np.float32).view(np.uint32)
     top = bits >> np.uint32(16)
     rounded = (bits + np.uint32(0x7FFF) + (top & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(values), top | np.uint32(0x40), rounded).astype(np.uint16)
@@ -174,7 +174,7 @@ def exp2(x: Float32, profile: Profile = DEFAULT_PROFILE) -> Float32:
     with np.errstate(over="ignore", under="ignore"):
         result = np.where(x < MIN_NORMAL_EXPONENT, np.float32(0), exact.astype(np.float32))
     doubtful = _near_rounding_boundary(exact) & (x >= MIN_NORMAL_EXPONENT) & (x < 128)
-    for index in zip(*np.nonzero(doubtful), strict=True):
+    for index in map(tuple, np.argwhere(doubtful)):
         result[index] = _exp2_from_decimal(float(x[index]))
     return _with_exceptions(x, result, profile.exp2)
 
@@ -183,7 +183,8 @@ def _near_rounding_boundary(value: Float64) -> NDArray[np.bool_]:
     """Whether positive float64 `value` is within `_DOUBTFUL`, relatively, of a midpoint of two float32s."""
     dropped_bits = 52 - 23
     fraction = value.view(np.int64) & ((1 << dropped_bits) - 1)
-    return np.abs(fraction - (1 << (dropped_bits - 1))) <= int(_DOUBTFUL * 2**52)
+    near: NDArray[np.bool_] = np.abs(fraction - (1 << (dropped_bits - 1))) <= int(_DOUBTFUL * 2**52)
+    return near
 
 
 def _exp2_from_decimal(x: float) -> np.float32:
@@ -200,7 +201,7 @@ def _with_exceptions(x: Float32, result: Float32, table: Exp2) -> Float32:
     """`result` with the outputs that `table` lists for inputs `x` in place of the computed ones."""
     if table.exception_inputs.size == 0:
         return result
-    bits = np.ascontiguousarray(x).view(np.uint32)
+    bits = x.view(np.uint32)
     position = np.minimum(np.searchsorted(table.exception_inputs, bits), table.exception_inputs.size - 1)
     listed = table.exception_inputs[position] == bits
     return np.where(listed, table.exception_outputs[position].view(np.float32), result)
@@ -223,7 +224,8 @@ def dot(a: UInt16, b: UInt16, c: Float32, profile: Profile = DEFAULT_PROFILE) ->
     batch, depth = c.shape[:-2], a.shape[-1]
     if a.shape != (*batch, c.shape[-2], depth) or b.shape != (*batch, c.shape[-1], depth):
         raise ValueError(
-            f"dot: expected a[..., m, k], b[..., n, k] and c[..., m, n], got {a.shape}, {b.shape} and {c.shape}"
+            "a, b, c: expected shapes [..., m, k], [..., n, k] and [..., m, n], "
+            f"got {list(a.shape)}, {list(b.shape)} and {list(c.shape)}"
         )
     model = profile.dot
     if isinstance(model, GroupedDot) and depth % model.group:
@@ -258,13 +260,14 @@ _OVERFLOW = 2.0**128
 
 def _bf16_exponent(bits: UInt16) -> NDArray[np.int16]:
     """Exponent of each bfloat16: subnormals are not normalised, zeros get `_ZERO_EXPONENT`."""
-    exponent = np.maximum((bits >> np.uint16(7)) & np.uint16(0xFF), np.uint16(1)).astype(np.int16) - np.int16(127)
-    return np.where(bits << np.uint16(1) == 0, _ZERO_EXPONENT, exponent)
+    biased = np.maximum((bits >> np.uint16(7)) & np.uint16(0xFF), np.uint16(1)).astype(np.int16)
+    return np.where(bits << np.uint16(1) == 0, _ZERO_EXPONENT, biased - np.int16(127))
 
 
 def _f64_exponent(value: Float64) -> Int64:
     """floor(log2(abs(value))), but no less than a float32 subnormal's; infinities and NaN give 1024."""
-    return np.maximum(((value.view(np.int64) >> 52) & 0x7FF) - 1023, MIN_NORMAL_EXPONENT)
+    exponent: Int64 = ((value.view(np.int64) >> 52) & 0x7FF) - 1023
+    return np.maximum(exponent, MIN_NORMAL_EXPONENT)
 
 
 def _grouped_dot(left: UInt16, right: UInt16, c: Float32, model: GroupedDot) -> Float32:
