@@ -1,7 +1,8 @@
 """From a FlyDSL kernel to a gfx950 assembly listing, with no GPU, ROCm or linker.
 
-FlyDSL's compile backends are plug-ins. The one registered here lowers exactly as FlyDSL's own ROCm backend does, but
-ends with the assembly text instead of a linked code object, so the listing is what a GPU would be given.
+FlyDSL's compile backends are plug-ins. The one registered here lowers exactly as FlyDSL's own ROCm backend
+does, but ends with the assembly text instead of a linked code object, so the listing is what a GPU would be
+given.
 
 Listings of the decode kernel are kept on disk; see `cache_directory`.
 """
@@ -20,14 +21,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import tqkernel.plan
+import tqref.layout
 from tqkernel.plan import Variant
 
 ARCHITECTURE = "gfx950"
 BACKEND_NAME = "tqgate-listing"
 
 _ENVIRONMENT_LOCK = threading.Lock()
-_PACKAGE = Path(__file__).parent
-_KERNEL_SOURCES = (_PACKAGE / "decode.py", Path(__file__))
+_KERNEL_SOURCES = (
+    Path(__file__),
+    Path(__file__).with_name("decode.py"),
+    Path(tqkernel.plan.__file__),
+    Path(tqref.layout.__file__),
+)
+"""Everything of ours that a listing is made from."""
 
 
 def compile_listing(variant: Variant, *, debug_locations: bool = False) -> str:
@@ -38,8 +46,8 @@ def compile_listing(variant: Variant, *, debug_locations: bool = False) -> str:
         debug_locations: keep `.loc` lines, which map instructions to lines of the kernel's source.
 
     Returns:
-        The text LLVM prints for gfx950: directives, instructions and the kernel's metadata. Read from the cache when
-        an earlier call compiled the same kernel source with the same FlyDSL.
+        The text LLVM prints for gfx950: directives, instructions and the kernel's metadata. Read from the
+        cache when an earlier call compiled the same kernel source with the same FlyDSL.
     """
     path = cache_directory() / f"{variant.name}-{_cache_key(variant, debug_locations)}.s"
     with contextlib.suppress(FileNotFoundError):
@@ -56,7 +64,8 @@ def compile_builder(
 
     Args:
         builder: callable returning a `@flyc.jit` launcher.
-        arguments: the launcher's arguments, as for a launch, but with CPU tensors or `pointer(...)` placeholders.
+        arguments: the launcher's arguments, as for a launch, but with CPU tensors or `pointer(...)`
+            placeholders.
         debug_locations: keep `.loc` lines.
         parameters: passed on to `builder`.
 
@@ -99,8 +108,7 @@ def cache_directory() -> Path:
 
 
 def _compile_variant(variant: Variant, debug_locations: bool) -> str:
-    with _listing_environment(debug_locations):
-        from tqkernel.decode import build_decode_launcher, placeholder_arguments
+    from tqkernel.decode import build_decode_launcher, placeholder_arguments
 
     launcher = build_decode_launcher(variant)
     return compile_launcher(launcher, *placeholder_arguments(), debug_locations=debug_locations)
@@ -131,7 +139,8 @@ def _write_atomically(path: Path, text: str) -> None:
 def _listing_environment(debug_locations: bool) -> Iterator[None]:
     """The environment variables FlyDSL reads while it compiles, put back as they were afterwards.
 
-    FlyDSL reads each of them anew on every compile, so a later compile for a real GPU in this process is unaffected.
+    FlyDSL reads each of them anew on every compile, so a later compile for a real GPU in this process is
+    unaffected.
     """
     wanted = {
         "FLYDSL_COMPILE_BACKEND": BACKEND_NAME,
