@@ -64,13 +64,13 @@ class Case:
     """
 
     name: str
-    query: UInt16
-    block_ids: Int64
-    blocks: UInt8
+    query: UInt16 = field(repr=False)
+    block_ids: Int64 = field(repr=False)
+    blocks: UInt8 = field(repr=False)
     num_blocks: int
-    centroids: Float32
-    block_tables: Int32
-    seq_lens: Int32
+    centroids: Float32 = field(repr=False)
+    block_tables: Int32 = field(repr=False)
+    seq_lens: Int32 = field(repr=False)
     num_kv_heads: int
     query_group_size: int
     kv_block_size: int
