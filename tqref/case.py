@@ -59,8 +59,8 @@ class Case:
     softmax_scale               multiplies every score, default 1/sqrt(128)
     origin                      where the case came from, free text
 
-    The case holds read-only views of the arrays it is given. Raises TypeError or ValueError naming the argument,
-    what was expected and what came.
+    The case holds read-only views of the arrays it is given. Raises TypeError or ValueError naming the
+    argument, what was expected and what came.
     """
 
     name: str

@@ -95,7 +95,7 @@ def test_grouped_dot_by_hand() -> None:
     assert grouped_example([1.0, 2.0**-25, -1.0], 0.0) == 0.0
     assert grouped_example([1.0, -(2.0**-25), -1.0], 0.0) == 0.0
     assert grouped_example([1.0, 2.0**-24, -1.0], 0.0) == 2.0**-24
-    # An accumulator more than 24 bits below the sum is floored: a positive one is lost, a negative one is not.
+    # An accumulator more than 24 bits below the sum is floored: only a positive one is lost.
     assert grouped_example([1.0, -1.0 + 2.0**-7], 2.0**-26) == 2.0**-7
     assert grouped_example([1.0, -1.0 + 2.0**-7], -(2.0**-26)) == 2.0**-7 - 2.0**-24
     # The largest exponent is that of the products, even when they cancel; a zero product has none.

@@ -32,7 +32,7 @@ def assert_same_partials(actual: Partials, expected: Partials, same_bits: SameBi
     same_bits(actual.max_logits, expected.max_logits)
 
 
-# --- a scalar transcription: Python numbers and np.float32, one element at a time -----------------------------
+# --- a scalar transcription: Python numbers and np.float32, one element at a time -----------------------
 
 
 def bf16(value: F32) -> float:
@@ -59,7 +59,7 @@ def exponent_of(x: float) -> int:
 
 
 def grouped(a: list[float], b: list[float], c: F32) -> F32:
-    """Sums of eight: products truncated to 24 bits below the largest, sum and accumulator floored, and so on."""
+    """Sums of eight: products truncated to 24 bits below the largest, then two sums floored."""
     for start in range(0, len(a), 8):
         pairs = list(zip(a[start : start + 8], b[start : start + 8], strict=True))
         products = [x * y if abs(x * y) < 2.0**128 else math.inf * (x * y) for x, y in pairs]
@@ -250,7 +250,7 @@ def error_bound(case: Case) -> np.ndarray:
     """float64[N, heads, 128]: how far the combined decode may lie from float64 attention.
 
     Rounding a key to bfloat16 moves each of its elements by at most 2**-9 of it, so a score by d = scale *
-    2**-9 * sum |k q| (a little more for the float32 sums), so a normalised weight by a factor within exp(2 d).
+    2**-9 * sum |k q| (and a little for the float32 sums), so a normalised weight by a factor within exp(2 d).
     Weights, values and outputs are rounded to bfloat16 too, each by at most 2**-9 of the largest value.
     """
     bound = np.zeros((case.num_sequences, case.num_query_heads, 128))
@@ -293,7 +293,7 @@ def test_decode_of_recorded_keys_is_close_to_attention(kv_block_size: int) -> No
     assert np.linalg.norm(attention(case)[0] - true) < 0.15 * np.linalg.norm(true)
 
 
-# --- what may not change a bit --------------------------------------------------------------------------------
+# --- what may not change a bit ------------------------------------------------------------------------------
 
 POISONS = [0xFF, 0x7C, 0x7E, 0x01]
 
