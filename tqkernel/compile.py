@@ -37,6 +37,12 @@ _KERNEL_SOURCES = (
 )
 """Everything of ours that a listing is made from."""
 
+_NEEDS_DEVICE_LIBRARY = (
+    "launcher: expected a kernel that needs no ROCm device library, got one that calls a function of it, "
+    'such as exp2 at full accuracy; pass fastmath="fast" to that function, or set ROCM_PATH to a ROCm with '
+    "amdgcn/bitcode"
+)
+
 
 def compile_listing(variant: Variant, *, debug_locations: bool = False) -> str:
     """Assembly listing of the decode kernel built for `variant`.
@@ -84,13 +90,22 @@ def compile_launcher(launcher: Any, *arguments: Any, debug_locations: bool = Fal
         debug_locations: keep `.loc` lines.
 
     Raises:
+        TypeError: `launcher` is something else.
+        RuntimeError: the kernel calls a function of ROCm's device library, which is not here.
         ValueError: the compiled module holds no listing, or more than one.
     """
     with _listing_environment(debug_locations):
-        import flydsl.compiler as flyc
+        from flydsl.compiler.jit_function import JitFunction
 
+        if not isinstance(launcher, JitFunction):
+            raise TypeError(f"launcher: expected a @flyc.jit function, got {type(launcher).__name__}")
         _register_backend()
-        flyc.compile(launcher, *arguments)
+        try:
+            launcher._compile_only(*arguments)
+        except Exception as error:
+            if "amdgcn bitcode" not in str(error):
+                raise
+            raise RuntimeError(_NEEDS_DEVICE_LIBRARY) from error
         _, artifact = launcher._last_compiled
     return _listing_in_module(artifact.ir)
 

@@ -239,7 +239,7 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class _Array:
-    """What the checks need to know of a NumPy array or torch tensor. Strides count elements."""
+    """What the checks need to know of a NumPy array or torch tensor. Strides count bytes."""
 
     name: str
     array: Any
@@ -254,17 +254,14 @@ class _Array:
     @staticmethod
     def describe(name: str, array: Any) -> _Array:
         if isinstance(array, np.ndarray):
-            itemsize = array.itemsize
-            strides = tuple(stride // itemsize for stride in array.strides)
-            address = array.ctypes.data
-            return _Array(
-                name, array, False, array.dtype.name, array.shape, strides, itemsize, "cpu", address
-            )
+            dtype = array.dtype.name if array.dtype.isnative else str(array.dtype)
+            strides, address = array.strides, array.ctypes.data
+            return _Array(name, array, False, dtype, array.shape, strides, array.itemsize, "cpu", address)
         if hasattr(array, "data_ptr"):
             dtype = str(array.dtype).removeprefix("torch.")
-            shape, strides = tuple(array.shape), tuple(array.stride())
-            itemsize, device = array.element_size(), str(array.device)
-            return _Array(name, array, True, dtype, shape, strides, itemsize, device, array.data_ptr())
+            itemsize, device, address = array.element_size(), str(array.device), array.data_ptr()
+            strides = tuple(stride * itemsize for stride in array.stride())
+            return _Array(name, array, True, dtype, tuple(array.shape), strides, itemsize, device, address)
         raise TypeError(f"{name}: expected a torch tensor or NumPy array, got {type(array).__name__}")
 
     def to_numpy(self) -> NDArray[Any]:
@@ -300,13 +297,11 @@ def _check_layout(array: _Array, shape: tuple[int | None, ...]) -> None:
     if any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise ValueError(f"{array.name}: expected shape ({wanted}), got {array.shape}")
-    natural = [math.prod(array.shape[axis + 1 :]) for axis in range(len(shape))]
-    for axis, (extent, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
-        # The stride of an axis with at most one element is never used.
-        if extent > 1 and stride != natural[axis]:
-            raise ValueError(
-                f"{array.name}: expected strides of {tuple(natural)} elements, got {array.strides}"
-            )
+    natural = tuple(math.prod(array.shape[axis + 1 :]) * array.itemsize for axis in range(len(shape)))
+    # The stride of an axis with one element, or of an array with none, is never used.
+    used = [extent > 1 and 0 not in array.shape for extent in array.shape]
+    if any(use and got != want for use, got, want in zip(used, array.strides, natural, strict=True)):
+        raise ValueError(f"{array.name}: expected strides of {natural} bytes, got {array.strides}")
 
 
 def _check_devices(arrays: dict[str, _Array]) -> None:
