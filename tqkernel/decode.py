@@ -487,6 +487,8 @@ class TqDecodeModule:
             softmax_scale=self.softmax_scale,
             values=check_values,
         )
+        if not str(getattr(query, "device", "cpu")).startswith("cuda"):
+            raise ValueError("query: expected a tensor on a GPU, got one in host memory")
         expected = (self.num_seqs, self.max_blocks_per_seq)
         if tuple(block_tables.shape) != expected:
             raise ValueError(f"block_tables: expected shape {expected}, got {tuple(block_tables.shape)}")

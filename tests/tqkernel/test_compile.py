@@ -161,16 +161,25 @@ def test_environment_is_put_back_after_an_error(monkeypatch):
     assert dict(os.environ) == before
 
 
-def test_threads_compile_side_by_side(cache):
-    listings: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: listings.append(compiling.compile_listing(VARIANT))) for _ in range(2)
-    ]
-    for thread in threads:
+def test_flydsl_is_told_the_architecture(monkeypatch):
+    monkeypatch.setenv("FLYDSL_GPU_ARCH", "gfx1201")
+    with compiling._listing_environment(False):
+        assert os.environ["ARCH"] == os.environ["FLYDSL_GPU_ARCH"] == "gfx950"
+
+
+def test_threads_take_turns_with_the_environment():
+    entered = threading.Event()
+
+    def enter():
+        with compiling._listing_environment(False):
+            entered.set()
+
+    thread = threading.Thread(target=enter)
+    with compiling._listing_environment(False):
         thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(listings) == 2 and listings[0] == listings[1]
+        assert not entered.wait(0.1)
+    assert entered.wait(10)
+    thread.join()
 
 
 def test_debug_locations_change_no_instruction(cache):
@@ -234,6 +243,65 @@ def test_device_library_calls_are_explained():
         compiling.compile_builder(
             sample_kernels.build_softmax, float_pointer(), float_pointer(), 3, fastmath=None
         )
+
+
+def host_arrays(num_seqs: int = 1, max_blocks_per_seq: int = 16):
+    torch = pytest.importorskip("torch")
+    return {
+        "out": torch.full((num_seqs, 1, 2, 8, 128), 7.0, dtype=torch.bfloat16),
+        "exp_sums": torch.full((num_seqs, 1, 2, 8), 7.0),
+        "max_logits": torch.full((num_seqs, 1, 2, 8), 7.0),
+        "query": torch.zeros(num_seqs, 8, 128, dtype=torch.bfloat16),
+        "kv_cache": torch.zeros(1, 16 * 134, dtype=torch.uint8),
+        "centroids": torch.zeros(16),
+        "block_tables": torch.zeros(num_seqs, max_blocks_per_seq, dtype=torch.int32),
+        "seq_lens": torch.full((num_seqs,), 5, dtype=torch.int32),
+    }
+
+
+def decode_module(**parameters):
+    from tqkernel.decode import build_tq_decode_module
+
+    defaults = dict(num_seqs=1, num_kv_heads=1, num_partitions=2, max_blocks_per_seq=16)
+    return build_tq_decode_module(**(defaults | parameters))
+
+
+def test_module_keeps_what_it_was_built_for():
+    module = decode_module(
+        query_group_size=16, kv_block_size=32, use_hw_v_transpose=True, tile_groups_per_partition=4
+    )
+    assert module.variant == Variant(16, 32, True)
+    assert module.tile_groups_per_partition == 4
+    assert module.softmax_scale == 1 / 128**0.5
+    assert decode_module(softmax_scale=0.0).softmax_scale == 0.0
+    assert decode_module(softmax_scale=0.0).launcher is decode_module(num_kv_heads=4).launcher
+
+
+def test_module_refuses_a_size_the_kernel_is_not_written_for():
+    with pytest.raises(ValueError, match="query_group_size: expected one of 8, 16, got 4"):
+        decode_module(query_group_size=4)
+
+
+@pytest.mark.parametrize(
+    "parameters, change, message",
+    [
+        ({}, {}, "^query: expected a tensor on a GPU"),
+        ({}, {"seq_lens": -1}, r"^seq_lens\[0\]: expected at least 0 tokens, got -1"),
+        ({}, {"block_tables": 1}, r"^block_tables\[0, 0\]: expected 0 to 0, got 1"),
+        ({"num_kv_heads": 2}, {}, r"^out: expected shape \(1, 2, 2, 8, 128\)"),
+        ({"softmax_scale": float("nan")}, {}, "^softmax_scale: expected a finite number"),
+    ],
+)
+def test_module_checks_before_it_launches(monkeypatch, parameters, change, message):
+    from tqkernel import decode
+
+    monkeypatch.setattr(decode, "_compiled", lambda variant: pytest.fail("launched"))
+    arrays = host_arrays()
+    for name, value in change.items():
+        arrays[name].fill_(value)
+    with pytest.raises(ValueError, match=message):
+        decode_module(**parameters)(**arrays)
+    assert all(bool((arrays[name] == 7).all()) for name in ("out", "exp_sums", "max_logits"))
 
 
 def float_pointer():
