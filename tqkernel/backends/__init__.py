@@ -1,0 +1,58 @@
+"""Where a kernel can run. A backend takes a case and gives back what the kernel wrote, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tqref import Case, Partials, Profile
+from tqref.layout import HEAD_SIZE
+
+POISON_BYTE = 0xA5
+"""Fills the outputs before a run, so that an element the kernel leaves alone shows as a difference.
+As bf16 and as f32 it is a tiny negative number: not what a decode writes, nor a NaN, which could hide."""
+
+
+class RunError(RuntimeError):
+    """The kernel did not run to its end: a memory fault, or an instruction nobody knows."""
+
+
+class UnavailableError(RuntimeError):
+    """The backend cannot be used on this machine."""
+
+
+class Backend(Protocol):
+    """Runs the decode kernel."""
+
+    name: str
+
+    def run(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Partials:
+        """Run the kernel variant that `case` and `hw_v_transpose` name, and return what it wrote.
+
+        `profile` is the arithmetic of the chip where the backend has to imitate it; silicon has its own.
+        Raises RunError when the kernel does not finish.
+        """
+        ...
+
+
+def poisoned_outputs(case: Case) -> dict[str, NDArray[Any]]:
+    """The kernel's output arrays by argument name, every byte `POISON_BYTE`.
+
+    out: uint16[N, Hk, P, QG, 128], bfloat16 bits; exp_sums and max_logits: float32[N, Hk, P, QG].
+    """
+    rows = (case.num_sequences, case.num_kv_heads, case.num_partitions, case.query_group_size)
+    outputs: dict[str, NDArray[Any]] = {
+        "out": np.empty((*rows, HEAD_SIZE), np.uint16),
+        "exp_sums": np.empty(rows, np.float32),
+        "max_logits": np.empty(rows, np.float32),
+    }
+    for output in outputs.values():
+        output.view(np.uint8).fill(POISON_BYTE)
+    return outputs
+
+
+def input_arrays(case: Case) -> dict[str, NDArray[Any]]:
+    """The kernel's input arrays by argument name, all but the cache, whose blocks are sparse."""
+    return {name: getattr(case, name) for name in ("query", "centroids", "block_tables", "seq_lens")}

@@ -1,0 +1,132 @@
+"""The kernel's compiled gfx950 listing, executed instruction by instruction on this machine's CPU."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from tqkernel.backends import RunError, input_arrays, poisoned_outputs
+from tqkernel.compile import compile_listing
+from tqkernel.gfx950 import (
+    Fault,
+    Memory,
+    Program,
+    UnsupportedInstruction,
+    launch,
+    parse_listing,
+)
+from tqkernel.gfx950.listing import KernelArgument
+from tqkernel.plan import KERNEL_ARGUMENTS, Variant
+from tqref import Case, Partials, Profile
+
+_WAVE = (64, 1, 1)
+_KERNARG = {
+    "pointer": ("global_buffer", "<Q"),
+    "i32": ("by_value", "<i"),
+    "f32": ("by_value", "<f"),
+}
+"""What the listing's metadata calls each kind of argument, and how it lies in the kernel argument segment."""
+
+
+class EmulatorBackend:
+    """Runs listings on the emulated gfx950.
+
+    Args:
+        listing_of: gives the listing of a variant; by default the decode kernel, compiled.
+        announce: entered, with a line of text that says so, while a listing is made.
+        threads: cores to use, all of them by default.
+    """
+
+    name = "emulator"
+
+    def __init__(
+        self,
+        listing_of: Callable[[Variant], str] = compile_listing,
+        announce: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        threads: int | None = None,
+    ) -> None:
+        self._listing_of = listing_of
+        self._announce = announce
+        self._threads = threads
+        self._programs: dict[Variant, Program] = {}
+
+    def run(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Partials:
+        """See `Backend.run`. The outputs and every register and byte of LDS start poisoned."""
+        outputs = poisoned_outputs(case)
+        memory = Memory()
+        addresses = {name: memory.map(name, array) for name, array in outputs.items()}
+        addresses |= {name: memory.map(name, array) for name, array in input_arrays(case).items()}
+        addresses["kv_cache"] = _map_cache(memory, case)
+        try:
+            program = self._program(Variant(case.query_group_size, case.kv_block_size, hw_v_transpose))
+            kernarg = _pack_arguments(program.arguments, addresses | _scalars(case))
+            launch(
+                program,
+                grid=(case.num_sequences, case.num_kv_heads, case.num_partitions),
+                block=_WAVE,
+                kernarg=kernarg,
+                memory=memory,
+                profile=profile,
+                threads=self._threads,
+            )
+        except (Fault, UnsupportedInstruction) as error:
+            raise RunError(str(error)) from error
+        written = {
+            name: np.frombuffer(memory.read(name), array.dtype).reshape(array.shape)
+            for name, array in outputs.items()
+        }
+        return Partials(**written)
+
+    def _program(self, variant: Variant) -> Program:
+        if variant not in self._programs:
+            with self._announce(f"compiling kernel {variant.name} for gfx950"):
+                listing = self._listing_of(variant)
+            self._programs[variant] = parse_listing(listing)
+        return self._programs[variant]
+
+
+def _map_cache(memory: Memory, case: Case) -> int:
+    """Reserve addresses for the whole cache and map the blocks that are present; returns its address."""
+    block_bytes = case.layout.block_bytes
+    base: int = memory.reserve("kv_cache", case.num_blocks * block_bytes)
+    for run in _consecutive_runs(case):
+        first, last = case.block_ids[run.start], case.block_ids[run.stop - 1]
+        name = f"kv_cache[{first}..{last}]"
+        memory.map(name, case.blocks[run], address=base + int(first) * block_bytes)
+    return base
+
+
+def _consecutive_runs(case: Case) -> Iterator[slice]:
+    """Slices of `case.block_ids` whose ids are consecutive."""
+    starts = np.flatnonzero(np.diff(case.block_ids, prepend=-2) != 1).tolist()
+    for start, stop in zip(starts, [*starts[1:], len(case.block_ids)], strict=True):
+        yield slice(start, stop)
+
+
+def _scalars(case: Case) -> dict[str, int | float]:
+    return {
+        "num_kv_heads": case.num_kv_heads,
+        "num_partitions": case.num_partitions,
+        "tile_groups_per_partition": case.tile_groups_per_partition,
+        "max_blocks_per_seq": case.max_blocks_per_sequence,
+        "softmax_scale": case.softmax_scale,
+    }
+
+
+def _pack_arguments(segment: tuple[KernelArgument, ...], values: Mapping[str, int | float]) -> bytes:
+    """The kernel argument segment as the listing lays it out.
+
+    Raises ValueError when the listing's arguments are not `KERNEL_ARGUMENTS`.
+    """
+    kinds = [_KERNARG[argument.kind] for argument in KERNEL_ARGUMENTS]
+    expected = [(name, struct.calcsize(layout)) for name, layout in kinds]
+    found = [(entry.kind, entry.size) for entry in segment]
+    if found != expected:
+        raise ValueError(f"listing: expected kernel arguments (kind, size) {expected}, got {found}")
+    packed = bytearray(max(entry.offset + entry.size for entry in segment))
+    for entry, argument, (_, layout) in zip(segment, KERNEL_ARGUMENTS, kinds, strict=True):
+        struct.pack_into(layout, packed, entry.offset, values[argument.name])
+    return bytes(packed)

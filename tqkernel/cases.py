@@ -1,0 +1,152 @@
+"""The named cases of `tqgate check`: real keys and values, in every variant of the kernel.
+
+Each kind of case is built for every variant, so that an instruction that matters only to, say, ragged lengths
+is exercised in each binary. Nothing is built before `NamedCase.build` is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tqkernel.plan import VARIANTS, Variant
+from tqref import Case
+from tqref.layout import HEAD_SIZE
+from tqref.numerics import Float32, Int64, bf16_to_f32
+
+ORIGIN = "all-MiniLM-L6-v2, layer 3"
+NUM_PARTITIONS = 2
+RAGGED_LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 300)
+UNUSED_TABLE_ENTRY = 0x7FFF_FFFF
+"""Past its sequence a block table may hold anything; a kernel that follows this entry leaves the cache."""
+FAR_BYTES = 3 << 32
+NAN_BF16 = 0x7FC0
+
+
+@dataclass(frozen=True)
+class NamedCase:
+    """A case to come, and the kernel variant it is for."""
+
+    name: str
+    variant: Variant
+    _build: Callable[[Variant], Case]
+
+    def build(self) -> Case:
+        """Build the case, which takes some milliseconds."""
+        return replace(self._build(self.variant), name=self.name)
+
+
+def fixtures_directory() -> Path:
+    """The fixtures folder: inside the package when it was installed, beside it in a checkout."""
+    package = Path(__file__).parent
+    installed = package / "fixtures"
+    return installed if installed.is_dir() else package.parent / "fixtures"
+
+
+@dataclass(frozen=True, eq=False)
+class _Recording:
+    """Keys and values of 512 tokens, float32[512, 3, 128]; 16 queries per KV head, float32[3, 16, 128]."""
+
+    keys: Float32
+    values: Float32
+    queries: Float32
+
+    def query(self, num_sequences: int, query_group_size: int) -> Float32:
+        """Queries float32[N, 3 * QG, 128] of N sequences: other tokens' queries for each."""
+        rows = [
+            np.roll(self.queries, sequence, axis=1)[:, :query_group_size] for sequence in range(num_sequences)
+        ]
+        return np.stack(rows).reshape(num_sequences, -1, HEAD_SIZE)
+
+
+@functools.cache
+def _recording() -> _Recording:
+    with np.load(fixtures_directory() / "minilm_layer3_kv.npz") as arrays:
+        keys, values, queries = (bf16_to_f32(arrays[f"{name}_bf16"]) for name in ("key", "value", "query"))
+    return _Recording(keys, values, queries.reshape(keys.shape[1], -1, HEAD_SIZE))
+
+
+def _case(variant: Variant, spans: list[slice], tile_groups_per_partition: int = 1) -> Case:
+    """One sequence per span of the recorded tokens."""
+    recording = _recording()
+    widest = max(-(-(span.stop - span.start) // variant.kv_block_size) for span in spans)
+    return Case.build(
+        "",
+        recording.query(len(spans), variant.query_group_size),
+        [recording.keys[span] for span in spans],
+        [recording.values[span] for span in spans],
+        kv_block_size=variant.kv_block_size,
+        num_partitions=NUM_PARTITIONS,
+        tile_groups_per_partition=tile_groups_per_partition,
+        max_blocks_per_sequence=widest + 1,
+        unused_table_entry=UNUSED_TABLE_ENTRY,
+        origin=ORIGIN,
+    )
+
+
+def _whole(variant: Variant, tile_groups_per_partition: int = 1) -> Case:
+    """All 512 tokens in one sequence; with two tile groups a partition, the second partition stays empty."""
+    return _case(variant, [slice(0, 512)], tile_groups_per_partition)
+
+
+def _ragged(variant: Variant) -> Case:
+    """A batch of lengths around the edges of blocks, tiles and partitions, from all over the text."""
+    return _case(variant, [slice(20 * i, 20 * i + length) for i, length in enumerate(RAGGED_LENGTHS)])
+
+
+def _scattered(case: Case, stride: int) -> Case:
+    """Give the blocks random physical ids, `stride` apart on average."""
+    num_blocks = len(case.block_ids) * stride
+    within = np.random.default_rng(1).integers(stride, size=len(case.block_ids))
+    new_ids: Int64 = np.random.default_rng(2).permutation(len(case.block_ids)) * stride + within
+    return case.with_blocks_renamed(new_ids.astype(np.int64), num_blocks)
+
+
+def _shuffled(variant: Variant) -> Case:
+    """Sequences whose blocks lie in random order, with holes, all over a cache that they share."""
+    return _scattered(_case(variant, [slice(0, 270), slice(250, 512)]), stride=50)
+
+
+def _dead_bytes(variant: Variant) -> Case:
+    """Every byte that no token owns is 0xFF, NaN as metadata. Each sequence's last tile is partly dead."""
+    return _case(variant, [slice(0, 37), slice(100, 393)]).with_poisoned_dead_bytes(0xFF)
+
+
+def _far(variant: Variant) -> Case:
+    """A cache of 12 GiB: blocks below 4 GiB, and past it one, two and three times over."""
+    case = _case(variant, [slice(0, 300)])
+    return _scattered(case, stride=FAR_BYTES // case.layout.block_bytes // len(case.block_ids))
+
+
+def _nan_query(variant: Variant) -> Case:
+    """Two query rows with a NaN among their elements; the other rows must not notice."""
+    case = _case(variant, [slice(0, 40), slice(200, 470)])
+    query = case.query.copy()
+    query[0, 3, 77] = NAN_BF16
+    query[1, variant.query_group_size + 7] = NAN_BF16
+    return replace(case, query=query)
+
+
+_KINDS: dict[str, Callable[[Variant], Case]] = {
+    "minilm_tg1": _whole,
+    "minilm_tg2": functools.partial(_whole, tile_groups_per_partition=2),
+    "ragged": _ragged,
+    "shuffled": _shuffled,
+    "dead_bytes": _dead_bytes,
+    "far": _far,
+    "nan_query": _nan_query,
+}
+
+
+def _named_cases() -> Iterator[NamedCase]:
+    for (kind, build), variant in itertools.product(_KINDS.items(), VARIANTS):
+        yield NamedCase(f"{kind}_{variant.name}", variant, build)
+
+
+CASES = {case.name: case for case in _named_cases()}
+"""Every named case, in the order `tqgate check` runs them."""

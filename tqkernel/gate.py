@@ -1,0 +1,211 @@
+"""The verdict: run a case on the oracle and on a backend, and compare the two bit for bit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tqkernel.backends import Backend, RunError
+from tqref import DEFAULT_PROFILE, Case, Partials, Profile, attention, combine, decode
+from tqref.numerics import bf16_to_f32
+
+_OUTPUTS = ("max_logits", "exp_sums", "out")
+"""In the order a wave computes them: of two that differ at the same row, the earlier is nearer the cause."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One element that differs. `dim` is None for the outputs that have one value per row.
+
+    expected and actual: bit patterns, 16 bits wide for `out` (bfloat16) and 32 for the others (float32).
+    ulps: how many representable numbers apart they are; a NaN counts as lying beyond infinity.
+    """
+
+    output: str
+    sequence: int
+    head: int
+    partition: int
+    row: int
+    dim: int | None
+    expected: int
+    actual: int
+    ulps: int
+
+    def __str__(self) -> str:
+        """E.g. `out[sequence 0, head 1, partition 0, row 3, dim 17]: kernel 0x3f81 (1.0078125), ...`."""
+        axes = {name: getattr(self, name) for name in ("sequence", "head", "partition", "row", "dim")}
+        where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
+        kernel, oracle = (self._describe(bits) for bits in (self.actual, self.expected))
+        return f"{self.output}[{where}]: kernel {kernel}, oracle {oracle}, {self.ulps} ulp apart"
+
+    def _describe(self, bits: int) -> str:
+        width, dtype = (4, np.uint16) if self.output == "out" else (8, np.uint32)
+        value = _values(np.array(bits, dtype))
+        return f"0x{bits:0{width}x} ({value:.9g})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate found for one case.
+
+    tokens          summed over the sequences
+    bits_compared   all bits of the three outputs
+    bits_differing  of these; all of them when the kernel did not finish, and then `error` says why
+    worst_ulps      the largest distance between two elements
+    max_error       largest absolute difference between the kernel's combined output and float64 attention;
+                    infinite where only one of the two is a NaN, NaN when the kernel did not finish
+    seconds         wall time of oracle, kernel and comparison
+    """
+
+    name: str
+    tokens: int
+    partitions: int
+    bits_compared: int
+    bits_differing: int
+    first: Difference | None
+    worst_ulps: int
+    max_error: float
+    seconds: float
+    backend: str
+    profile: str
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether not one bit differs."""
+        return self.bits_differing == 0 and self.error is None
+
+
+def run_case(
+    case: Case,
+    hw_v_transpose: bool,
+    backend: Backend,
+    profile: Profile = DEFAULT_PROFILE,
+    *,
+    strict: bool = False,
+) -> Verdict:
+    """Decode `case` on the oracle and on `backend` under `profile`, and compare all bits of what they write.
+
+    hw_v_transpose: which of the kernel's two ways to transpose values. strict: see `compare`.
+    A kernel that faults gives a verdict that is not ok.
+    """
+    start = time.perf_counter()
+    expected = decode(case, profile)
+    differences = Comparison()
+    max_error, error = np.nan, None
+    try:
+        actual = backend.run(case, hw_v_transpose, profile)
+    except RunError as failure:
+        differing, error = _num_bits(expected), str(failure)
+    else:
+        differences = compare(expected, actual, strict=strict)
+        differing = differences.bits_differing
+        max_error = largest_error(combine(actual), attention(case))
+    return Verdict(
+        name=case.name,
+        tokens=int(case.seq_lens.sum(dtype=np.int64)),
+        partitions=case.num_partitions,
+        bits_compared=_num_bits(expected),
+        bits_differing=differing,
+        first=differences.first,
+        worst_ulps=differences.worst_ulps,
+        max_error=max_error,
+        seconds=time.perf_counter() - start,
+        backend=backend.name,
+        profile=profile.key,
+        error=error,
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two decodes differ, by default not at all.
+
+    first: in order of sequence, head, partition and row. worst_ulps: the largest distance of two elements.
+    """
+
+    bits_differing: int = 0
+    first: Difference | None = None
+    worst_ulps: int = 0
+
+
+def compare(expected: Partials, actual: Partials, *, strict: bool = False) -> Comparison:
+    """Compare every bit of two decodes of the same case.
+
+    The two zeros differ. Any NaN equals any NaN, unless `strict`: then NaNs are compared by their bits too.
+    Raises ValueError when the two have different shapes or dtypes.
+    """
+    found = [
+        _compare_output(name, getattr(expected, name), getattr(actual, name), strict) for name in _OUTPUTS
+    ]
+    firsts = [comparison.first for comparison in found if comparison.first is not None]
+    return Comparison(
+        bits_differing=sum(comparison.bits_differing for comparison in found),
+        first=min(firsts, key=lambda it: (it.sequence, it.head, it.partition, it.row), default=None),
+        worst_ulps=max(comparison.worst_ulps for comparison in found),
+    )
+
+
+def _compare_output(name: str, expected: NDArray[Any], actual: NDArray[Any], strict: bool) -> Comparison:
+    if (expected.shape, expected.dtype) != (actual.shape, actual.dtype):
+        raise ValueError(
+            f"{name}: expected {expected.dtype}{list(expected.shape)}, got {actual.dtype}{list(actual.shape)}"
+        )
+    expected_bits, actual_bits = _bits(expected), _bits(actual)
+    differing = expected_bits ^ actual_bits
+    if not strict:
+        differing[np.isnan(_values(expected_bits)) & np.isnan(_values(actual_bits))] = 0
+    places = np.argwhere(differing)
+    if not len(places):
+        return Comparison()
+    ulps = np.abs(_ordinal(expected_bits) - _ordinal(actual_bits))
+    place = tuple(places[0].tolist())
+    sequence, head, partition, row, *dim = place
+    first = Difference(
+        name,
+        sequence,
+        head,
+        partition,
+        row,
+        dim=dim[0] if dim else None,
+        expected=int(expected_bits[place]),
+        actual=int(actual_bits[place]),
+        ulps=int(ulps[place]),
+    )
+    return Comparison(int(np.bitwise_count(differing).sum()), first, int(ulps[differing != 0].max()))
+
+
+def largest_error(actual: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Largest absolute difference between two arrays of floats.
+
+    Equal infinities and two NaNs are no error, a NaN against a number is an infinite one.
+    """
+    with np.errstate(invalid="ignore"):
+        error = np.abs(actual.astype(np.float64) - expected)
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    return float(np.where(same, 0, np.where(np.isnan(error), np.inf, error)).max(initial=0))
+
+
+def _num_bits(partials: Partials) -> int:
+    return sum(8 * int(getattr(partials, name).nbytes) for name in _OUTPUTS)
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Bit patterns: uint16 for an array that holds bfloat16 bits, uint32 for float32."""
+    return array.view(np.uint32) if array.dtype == np.float32 else array
+
+
+def _values(bits: NDArray[Any]) -> NDArray[np.float32]:
+    """The numbers that bit patterns stand for: bfloat16 when they are uint16, float32 when uint32."""
+    return bf16_to_f32(bits) if bits.dtype == np.uint16 else bits.view(np.float32)
+
+
+def _ordinal(bits: NDArray[Any]) -> NDArray[np.int64]:
+    """Integers in the order of the numbers the bits stand for, neighbours consecutive; both zeros are 0."""
+    sign = np.int64(1) << (8 * bits.dtype.itemsize - 1)
+    magnitude = bits.astype(np.int64) & (sign - 1)
+    return np.where(bits.astype(np.int64) & sign, -magnitude, magnitude)

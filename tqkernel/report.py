@@ -1,0 +1,114 @@
+"""Verdicts as people and programs read them: a table row by row, and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from tqkernel.gate import Difference, Verdict
+
+_COLUMNS = (
+    ("tokens", 6, "{0.tokens}"),
+    ("partitions", 10, "{0.partitions}"),
+    ("bits compared", 13, "{0.bits_compared}"),
+    ("bits differing", 14, "{0.bits_differing}"),
+    ("max error", 9, "{0.max_error:.1e}"),
+    ("seconds", 7, "{0.seconds:.2f}"),
+)
+"""Header, width and value of each column after the case's name."""
+
+
+class Table:
+    """Prints verdicts to `stream` as they come, aligned, for the cases called `names`."""
+
+    def __init__(self, names: Iterable[str], stream: TextIO) -> None:
+        self._stream = stream
+        self._name_width = max(map(len, ("case", *names)))
+        self._print_row("case", [header for header, _, _ in _COLUMNS])
+
+    def add(self, verdict: Verdict) -> None:
+        """One row, and when something is wrong what it is, below it."""
+        self._print_row(verdict.name, [value.format(verdict) for _, _, value in _COLUMNS])
+        for line in _explanation(verdict):
+            self._print(f"    {line}")
+
+    def finish(self, verdicts: Sequence[Verdict]) -> None:
+        """The last line: how many cases and bits, and whether all is well."""
+        failed = sum(not verdict.ok for verdict in verdicts)
+        compared = sum(verdict.bits_compared for verdict in verdicts)
+        differing = sum(verdict.bits_differing for verdict in verdicts)
+        seconds = sum(verdict.seconds for verdict in verdicts)
+        outcome = f"FAILED: {failed} of {len(verdicts)} cases" if failed else f"ok: {len(verdicts)} cases"
+        self._print(f"{outcome}, {differing} of {compared} bits differ, {seconds:.1f} s")
+
+    def _print_row(self, name: str, values: Sequence[str]) -> None:
+        widths = [width for _, width, _ in _COLUMNS]
+        cells = [value.rjust(width) for value, width in zip(values, widths, strict=True)]
+        self._print("  ".join([name.ljust(self._name_width), *cells]))
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+def _explanation(verdict: Verdict) -> list[str]:
+    if verdict.error is not None:
+        return [f"kernel stopped: {verdict.error}"]
+    if verdict.first is None:
+        return []
+    return [f"first: {verdict.first}", f"worst: {verdict.worst_ulps} ulp apart"]
+
+
+@dataclass
+class Progress:
+    """A bar on standard error, when that is a terminal. Call `hide` before printing anything else."""
+
+    total: int
+    stream: TextIO
+
+    def show(self, done: int, name: str) -> None:
+        """Draw the bar: `done` of `total` cases, the one called `name` next."""
+        if self.stream.isatty():
+            filled = 24 * done // self.total
+            bar = "#" * filled + "." * (24 - filled)
+            print(f"\r\x1b[K[{bar}] {done}/{self.total} {name}", end="", file=self.stream, flush=True)
+
+    def hide(self) -> None:
+        """Take the bar away, so that a line can be printed in its place."""
+        if self.stream.isatty():
+            print("\r\x1b[K", end="", file=self.stream, flush=True)
+
+
+def as_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The verdicts as JSON-serialisable data: `ok` for all, then one record per case.
+
+    Numbers that are not finite become null, bit patterns hexadecimal strings.
+    """
+    return {"ok": all(verdict.ok for verdict in verdicts), "cases": [_case_record(v) for v in verdicts]}
+
+
+def _case_record(verdict: Verdict) -> dict[str, Any]:
+    names = (
+        "name",
+        "backend",
+        "profile",
+        "tokens",
+        "partitions",
+        "bits_compared",
+        "bits_differing",
+        "worst_ulps",
+    )
+    record = {name: getattr(verdict, name) for name in names}
+    return record | {
+        "max_error": verdict.max_error if math.isfinite(verdict.max_error) else None,
+        "seconds": round(verdict.seconds, 4),
+        "first": None if verdict.first is None else _difference_record(verdict.first),
+        "error": verdict.error,
+    }
+
+
+def _difference_record(difference: Difference) -> dict[str, Any]:
+    digits = 4 if difference.output == "out" else 8
+    bits = {name: f"0x{getattr(difference, name):0{digits}x}" for name in ("expected", "actual")}
+    return vars(difference) | bits
