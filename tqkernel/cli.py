@@ -178,7 +178,7 @@ _SLOW_SECONDS = 0.5
 
 
 @contextmanager
-def _announce_if_slow(progress: Progress, line: str) -> Iterator[None]:
+def _announce_if_slow(progress: Progress, line: str) -> Iterator[threading.Timer]:
     """Say on standard error what is being done, once it has taken longer than reading a file would."""
 
     def announce() -> None:
@@ -188,7 +188,7 @@ def _announce_if_slow(progress: Progress, line: str) -> Iterator[None]:
     timer = threading.Timer(_SLOW_SECONDS, announce)
     timer.start()
     try:
-        yield
+        yield timer
     finally:
         timer.cancel()
 

@@ -1,0 +1,244 @@
+"""The command: what it prints where, what it writes, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tqkernel.cli
+from tqkernel.backends import RunError
+from tqkernel.cases import CASES
+from tqkernel.cli import main
+from tqref import Case, Partials, Profile, decode
+
+SMALL = "far_qg8_bs16_hwtr"
+OTHER = "far_qg8_bs16_swtr"
+
+
+class OracleBackend:
+    """Stands in for a kernel: the oracle, with one bit of `out` flipped in the cases called `broken`."""
+
+    name = "fake"
+
+    def __init__(self, broken: str | None = None, faulty: str | None = None) -> None:
+        self.broken, self.faulty = broken, faulty
+        self.profiles: list[str] = []
+        self.transposes: list[bool] = []
+
+    def run(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Partials:
+        self.profiles.append(profile.name)
+        self.transposes.append(hw_v_transpose)
+        if case.name == self.faulty:
+            raise RunError("memory fault at line 12")
+        partials = decode(case, profile)
+        out = partials.out.copy()
+        out[0, 2, 1, 5, 64] ^= np.uint16(case.name == self.broken)
+        return replace(partials, out=out)
+
+
+@pytest.fixture
+def use_backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[OracleBackend], OracleBackend]:
+    def use(backend: OracleBackend) -> OracleBackend:
+        monkeypatch.setitem(tqkernel.cli._BACKENDS, "emulator", lambda progress: backend)
+        return backend
+
+    return use
+
+
+def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The message of a command line that must be refused: exit status 2, nothing on standard output."""
+    with pytest.raises(SystemExit) as refused:
+        main(arguments)
+    assert refused.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def test_agreement_exits_0_and_prints_an_aligned_table(
+    use_backend: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_backend(OracleBackend())
+    assert main(["check", SMALL, OTHER]) == 0
+    captured = capsys.readouterr()
+    header, *rows, last = captured.out.splitlines()
+    assert header.split("  ")[0] == "case"
+    for title in ("tokens", "partitions", "bits compared", "bits differing", "max error", "seconds"):
+        assert title in header
+    assert [row.split()[:5] for row in rows] == [[name, "300", "2", "101376", "0"] for name in (OTHER, SMALL)]
+    assert {len(line) for line in (header, *rows)} == {len(header)}
+    assert last.startswith("ok: 2 cases, 0 of 202752 bits differ")
+    assert captured.err == ""
+
+
+def test_a_difference_exits_1_and_is_named(
+    use_backend: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_backend(OracleBackend(broken=SMALL))
+    assert main(["check", SMALL, OTHER]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    row = next(index for index, line in enumerate(lines) if line.startswith(SMALL))
+    assert lines[row].split()[4] == "1"
+    assert lines[row + 1].startswith(
+        "    first: out[sequence 0, head 2, partition 1, row 5, dim 64]: kernel 0x"
+    )
+    assert lines[row + 1].endswith(", 1 ulp apart")
+    assert lines[row + 2] == "    worst: 1 ulp apart"
+    assert lines[-1].startswith("FAILED: 1 of 2 cases, 1 of 202752 bits differ")
+
+
+def test_a_fault_exits_1_and_the_other_cases_still_run(
+    use_backend: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_backend(OracleBackend(faulty=OTHER))
+    assert main(["check", SMALL, OTHER]) == 1
+    out = capsys.readouterr().out
+    assert "    kernel stopped: memory fault at line 12" in out.splitlines()
+    assert any(line.startswith(SMALL) and line.split()[4] == "0" for line in out.splitlines())
+
+
+@pytest.mark.parametrize("broken", [None, SMALL])
+def test_json_file(
+    broken: str | None, use_backend: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_backend(OracleBackend(broken))
+    path = tmp_path / "report.json"
+    assert main(["check", SMALL, OTHER, "--json", str(path)]) == (broken is not None)
+    record = json.loads(path.read_text())
+    assert record["ok"] is (broken is None)
+    other, small = record["cases"]
+    assert (other["name"], small["name"]) == (OTHER, SMALL)
+    assert small["bits_compared"] == 101376
+    assert small["bits_differing"] == (broken is not None)
+    assert other["bits_differing"] == 0 and other["first"] is None
+    assert 0 < other["max_error"] < 0.1
+    if broken:
+        first = small["first"]
+        assert [first[axis] for axis in ("output", "sequence", "head", "partition", "row", "dim")] == [
+            "out", 0, 2, 1, 5, 64,
+        ]  # fmt: skip
+        assert int(first["expected"], 16) ^ int(first["actual"], 16) == 1
+        assert len(first["expected"]) == len("0x0000")
+    assert capsys.readouterr().out.startswith("case")
+
+
+def test_json_to_standard_output_is_alone_there(
+    use_backend: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_backend(OracleBackend(faulty=SMALL))
+    assert main(["check", SMALL, "--json", "-"]) == 1
+    captured = capsys.readouterr()
+    (case,) = json.loads(captured.out)["cases"]
+    assert case["error"] == "memory fault at line 12"
+    assert case["max_error"] is None
+    assert captured.err.startswith("case")
+
+
+def test_globs_select_in_the_order_of_the_list(
+    use_backend: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--list", "far_*_bs16_hwtr", SMALL, "nan_query_qg16_bs32_*"]) == 0
+    assert capsys.readouterr().out.split() == [
+        "far_qg8_bs16_hwtr", "far_qg16_bs16_hwtr", "nan_query_qg16_bs32_swtr", "nan_query_qg16_bs32_hwtr",
+    ]  # fmt: skip
+
+
+def test_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--list"]) == 0
+    assert capsys.readouterr().out.split() == list(CASES)
+
+
+def test_profile_and_transpose_path_reach_the_backend(use_backend: Callable[..., Any]) -> None:
+    backend = use_backend(OracleBackend())
+    assert main(["check", SMALL, OTHER, "--profile", "fma-chain"]) == 0
+    assert backend.profiles == ["fma-chain", "fma-chain"]
+    assert backend.transposes == [False, True]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "COMMAND"),
+        (["frobnicate"], "frobnicate"),
+        (["check", "no_such_case"], "no case is called 'no_such_case'"),
+        (["check", SMALL, "nothing_*"], "no case is called 'nothing_*'"),
+        (["check", "--profile", "rdna"], "--profile"),
+        (["check", "--backend", "cuda"], "--backend"),
+        (["check", SMALL, "--json", "/nowhere/report.json"], "--json: "),
+        (["isa", "--query-group-size", "4"], "--query-group-size"),
+        (["isa", "--kv-block-size", "64"], "--kv-block-size"),
+    ],
+)
+def test_bad_usage_exits_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in usage_error(capsys, *arguments)
+
+
+def test_a_machine_without_the_gpu_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.version.hip is not None and torch.cuda.is_available():
+        pytest.skip("there may be a gfx950 here")
+    message = usage_error(capsys, "check", SMALL, "--backend", "hip").splitlines()[-1]
+    assert message.startswith("tqgate: error: backend hip: expected ")
+
+
+def test_isa_prints_the_variants_listing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tqkernel.cli, "compile_listing", lambda variant: f"; {variant.name}\n")
+    assert main(["isa", "--query-group-size", "16", "--kv-block-size", "32", "--hw-v-transpose"]) == 0
+    assert capsys.readouterr().out == "; qg16_bs32_hwtr\n"
+    assert main(["isa"]) == 0
+    assert capsys.readouterr().out == "; qg8_bs16_swtr\n"
+
+
+def test_progress_is_drawn_on_a_terminal_only(
+    use_backend: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_backend(OracleBackend())
+    main(["check", SMALL])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    main(["check", SMALL])
+    captured = capsys.readouterr()
+    assert f"1/1 {SMALL}" in captured.err
+    assert captured.err.endswith("\r\x1b[K")
+    assert "\r" not in captured.out
+
+
+def test_slow_work_is_announced_and_fast_work_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = tqkernel.cli.Progress(1, sys.stderr)
+    with tqkernel.cli._announce_if_slow(progress, "compiling"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(tqkernel.cli, "_SLOW_SECONDS", 0.0)
+    with tqkernel.cli._announce_if_slow(progress, "compiling") as timer:
+        timer.join()
+    assert capsys.readouterr().err == "tqgate: compiling\n"
+
+
+def test_module_and_version() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tqkernel", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert run.stdout.startswith("tqgate ")
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = f"{sys.executable} -m tqkernel check --list | head -n 1"
+    run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert run.stderr == ""
+    assert run.stdout == next(iter(CASES)) + "\n"
