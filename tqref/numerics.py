@@ -316,24 +316,13 @@ def _add_group(units: Float64, group_exponent: Int64, c: Float32, model: Grouped
 
 
 def _fma_chain(left: UInt16, right: UInt16, c: Float32) -> Float32:
-    """One fused multiply-add per k. The float64 product is exact; the sum is rounded once, to float32."""
+    """One fused multiply-add per k: the exact product plus the accumulator, rounded once to float32.
+
+    float64 holds the product exactly, and rounding the sum to float64 on the way to float32 does no harm. A
+    term has at most 24 significant bits, so where float64 cannot hold the sum, one term is below 2**-27 of
+    the other, which is then a float32 itself, and both roundings lead to it.
+    """
     left_value, right_value = bf16_to_f32(left).astype(np.float64), bf16_to_f32(right).astype(np.float64)
     for k in range(left.shape[0]):
-        c = _add_to_odd(left_value[k] * right_value[k], c.astype(np.float64)).astype(np.float32)
+        c = (left_value[k] * right_value[k] + c.astype(np.float64)).astype(np.float32)
     return c
-
-
-def _add_to_odd(x: Float64, y: Float64) -> Float64:
-    """x + y rounded to odd, so that rounding it again to float32 is as good as rounding the exact sum.
-
-    Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
-    odd", 2008; the error of the sum is Knuth's TwoSum.
-    """
-    total = x + y
-    y_part = total - x
-    error = (x - (total - y_part)) + (y - y_part)
-    bits = total.view(np.int64)
-    # A NaN error (of an infinite sum) compares false both ways and changes nothing.
-    inexact_even = ((error > 0) | (error < 0)) & ((bits & 1) == 0)
-    outward = (error > 0) == (total > 0)
-    return (bits + np.where(inexact_even, np.where(outward, 1, -1), 0)).view(np.float64)

@@ -32,6 +32,7 @@ OPERANDS: dict[str, Callable[[Generator, tuple[int, ...]], np.ndarray]] = {
     "gaussian": lambda rng, shape: f32_to_bf16(rng.standard_normal(shape).astype(np.float32)),
     "cancelling": lambda rng, shape: signed(rng, rng.integers(0x3F80, 0x3F84, shape)),
     "subnormal": lambda rng, shape: signed(rng, rng.integers(0, 0x100, shape)),
+    "tiny": lambda rng, shape: signed(rng, rng.integers(0x1900, 0x1E00, shape)),  # products around 2**-150
     "huge": lambda rng, shape: signed(rng, rng.integers(0x7E00, 0x7F80, shape)),
     "zeros": lambda rng, shape: signed(rng, np.zeros(shape, np.int64)),
     "some zeros": lambda rng, shape: mixed(rng, shape, [0, 0x8000], 0.5),
@@ -71,13 +72,13 @@ def test_grouped_dot_is_the_published_model(
     grouped = GroupedDot(group, fraction, result_fraction + 1, fraction, result_fraction)
 
     def tensor(bits: np.ndarray) -> object:
-        return torch.from_numpy(bits.view(np.int16).copy()).view(torch.bfloat16)
+        return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)
 
-    for first, second, accumulator in VECTORS:
-        a, b = OPERANDS[first](rng, (60, 32)), OPERANDS[second](rng, (60, 32))
-        c = ACCUMULATORS[accumulator](rng, 60)
-        expected = model.dpa(tensor(a), tensor(b), torch.from_numpy(c.copy())).numpy()
-        assert_same_bits(vector_dot(a, b, c, Profile("p", 1, "", grouped)), expected)
+    a = np.concatenate([OPERANDS[first](rng, (60, 32)) for first, _, _ in VECTORS])
+    b = np.concatenate([OPERANDS[second](rng, (60, 32)) for _, second, _ in VECTORS])
+    c = np.concatenate([ACCUMULATORS[accumulator](rng, 60) for _, _, accumulator in VECTORS])
+    expected = model.dpa(tensor(a), tensor(b), torch.from_numpy(c)).numpy()
+    assert_same_bits(vector_dot(a, b, c, Profile("p", 1, "", grouped)), expected)
 
 
 def bits(*values: float) -> np.ndarray:
@@ -100,6 +101,14 @@ def test_grouped_dot_by_hand() -> None:
     assert grouped_example([1.0, -1.0 + 2.0**-7], -(2.0**-26)) == 2.0**-7 - 2.0**-24
     # The largest exponent is that of the products, even when they cancel; a zero product has none.
     assert grouped_example([0.0, 0.0], 2.0**-140) == 2.0**-140
+    # Products and accumulator of -0 make +0.
+    minus = np.array([-0.0], np.float32)
+    zero = vector_dot(bits(*[-0.0] * 8)[None], bits(*[1.0] * 8)[None], minus, PROFILES["cdna3"])
+    assert zero[0] == 0 and not np.signbit(zero[0])
+    # Below the normal range the sum keeps 32 bits under 2**-126: this one loses what would break its tie.
+    a, b = bits(2.0**-75, 2.0**-80, *[0.0] * 6)[None], bits(2.0**-75, 2.0**-85, *[0.0] * 6)[None]
+    assert vector_dot(a, b, np.zeros(1, np.float32), PROFILES["cdna3"])[0] == 0
+    assert vector_dot(a, b, np.zeros(1, np.float32), PROFILES["fma-chain"])[0] == 0
     # A product of 2**128 or more is an infinity even where the sum would come back.
     a = bits(2.0**64, 2.0**64, *[0.0] * 6)[None]
     b = bits(2.0**64, -(2.0**64), *[0.0] * 6)[None]
@@ -142,21 +151,19 @@ def test_fma_chain_is_exact_and_rounded_once(
     assert_same_bits(vector_dot(a, b, c, PROFILES["fma-chain"]), np.array(expected, np.float32))
 
 
-def test_fma_chain_rounds_a_sum_that_float64_cannot_hold() -> None:
-    # 1 + 2**-24 is a tie that a product of 2**-100 breaks; rounding first to float64 would lose it.
-    c = np.array([1 + 2.0**-23], np.float32)
-    up = vector_dot(bits(2.0**-24, 2.0**-50)[None], bits(1.0, 0.0)[None], c, PROFILES["fma-chain"])
-    assert up[0] == 1 + 2.0**-22
-    # c + a*b with a*b just above and just below half a unit in the last place of c.
-    one = np.ones(1, np.float32)
-    tiny = f32_to_bf16(np.array([[1 + 2.0**-7]], np.float32)), f32_to_bf16(np.array([[2.0**-24]], np.float32))
-    assert vector_dot(*tiny, one, PROFILES["fma-chain"])[0] == 1 + 2.0**-23
-    # The far larger product, and a float32 accumulator that only breaks its tie.
-    large = bits(1 + 2.0**-7)[None], bits((1 + 2.0**-7) * 2.0**60)[None]
-    exact = Fraction((1 + 2.0**-7) ** 2) * 2**60
-    assert vector_dot(*large, np.array([2.0**-149], np.float32), PROFILES["fma-chain"])[0] == to_float32(
-        exact
-    )
+def test_fma_chain_of_terms_far_apart() -> None:
+    # Terms up to 60 binades apart, on ties, at a power of two and in the subnormal range.
+    for distance in range(20, 61):
+        for a in (1.0, 1 + 2.0**-7, -1.0, -1 - 2.0**-7):
+            for c in (1.0, 1 + 2.0**-23, 2 - 2.0**-23):
+                for x, y, z in (
+                    (a, 2.0**-distance, c),
+                    (a, 2.0**distance, c),
+                    (a * 2.0**-60, 2.0 ** (-46 - distance), c * 2.0**-126),
+                ):
+                    total = np.array([z], np.float32)
+                    result = vector_dot(bits(x)[None], bits(y)[None], total, PROFILES["fma-chain"])
+                    assert result[0] == exact_fma(x, y, z)
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=str)
