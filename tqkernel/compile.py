@@ -4,7 +4,7 @@ FlyDSL's compile backends are plug-ins. The one registered here lowers exactly a
 does, but ends with the assembly text instead of a linked code object, so the listing is what a GPU would be
 given.
 
-Listings of the decode kernel are kept on disk; see `cache_directory`.
+Listings of the decode kernel are kept on disk; see `tqkernel.cache`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import tqkernel.plan
 import tqref.layout
+from tqkernel.cache import cache_directory
 from tqkernel.plan import Variant
 
 ARCHITECTURE = "gfx950"
@@ -115,11 +116,6 @@ def pointer(element_type: Any) -> Any:
     import flydsl.compiler as flyc
 
     return flyc.from_c_void_p(element_type, None)
-
-
-def cache_directory() -> Path:
-    """Where listings are kept: `$TQGATE_CACHE_DIR`, or `~/.cache/tqgate`."""
-    return Path(os.environ.get("TQGATE_CACHE_DIR") or Path.home() / ".cache" / "tqgate")
 
 
 def _compile_variant(variant: Variant, debug_locations: bool) -> str:

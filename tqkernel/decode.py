@@ -30,7 +30,7 @@ from flydsl._mlir.dialects import llvm
 from flydsl.expr import rocdl
 from flydsl.expr.typing import T
 
-from tqkernel.plan import KERNEL_ARGUMENTS, Variant, check_arguments
+from tqkernel.plan import KERNEL_ARGUMENTS, WAVE_LANES, Variant, check_arguments
 from tqref.layout import (
     DATA_BYTES,
     GROUP_TOKENS,
@@ -45,7 +45,6 @@ from tqref.layout import (
 
 __all__ = ["KERNEL_ARGUMENTS", "build_decode_launcher", "build_tq_decode_module", "placeholder_arguments"]
 
-WAVE_LANES = 64
 GROUP_SHIFT = GROUP_TOKENS.bit_length() - 1
 LOG2E = 1.4426950408889634
 QK_CHUNK = 32

@@ -24,6 +24,9 @@ from tqref.layout import (
     CacheLayout,
 )
 
+WAVE_LANES = 64
+"""Work-items of a workgroup: one wave for each (sequence, KV head, partition)."""
+
 MIN_PARTITIONS = 2
 MAX_PARTITIONS = 32
 _MAX_I32 = 2**31 - 1
