@@ -1,0 +1,34 @@
+"""Vector ALU on 64-bit values (register pairs)."""
+
+from __future__ import annotations
+
+from . import parse_table
+
+TABLE = """
+v_mov_b64         u64 = u64                 : a
+v_lshlrev_b64     u64 = u32 u64             : b << (a & 63)
+v_lshrrev_b64     u64 = u32 u64             : logical_right(b, a & 63)
+v_ashrrev_i64     u64 = u32 u64             : b >> (a & 63)
+v_lshl_add_u64    u64 = u64 u32 u64         : (a << (b & 7)) + c
+v_mad_u64_u32     u64 mask = u32 u32 u64    : a * b + c ; multiply_add_carry(a, b, c)
+v_mad_i64_i32     u64 mask = i32 i32 u64    : a * b + c ; 0
+v_add_f64         f64 = f64 f64             : a + b
+v_mul_f64         f64 = f64 f64             : a * b
+v_fma_f64         f64 = f64 f64 f64         : fma64(a, b, c)
+v_fmac_f64        f64 = f64 f64 +f64        : fma64(a, b, c)
+v_max_f64         f64 = f64 f64             : maximum_number64(a, b)
+v_min_f64         f64 = f64 f64             : minimum_number64(a, b)
+v_ldexp_f64       f64 = f64 i32             : scale64(a, b)
+v_floor_f64       f64 = f64                 : floor(a)
+v_ceil_f64        f64 = f64                 : ceil(a)
+v_trunc_f64       f64 = f64                 : trunc(a)
+v_rndne_f64       f64 = f64                 : round_even(a)
+v_cvt_f64_f32     f64 = f32                 : float64(a)
+v_cvt_f64_i32     f64 = i32                 : float64(a)
+v_cvt_f64_u32     f64 = u32                 : float64(a)
+v_cvt_f32_f64     f32 = f64                 : float32(a)
+v_cvt_i32_f64     u32 = f64                 : to_i32(a)
+v_cvt_u32_f64     u32 = f64                 : to_u32(a)
+"""
+
+INSTRUCTIONS = parse_table("vector", TABLE)

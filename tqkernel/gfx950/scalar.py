@@ -1,0 +1,673 @@
+"""The functions that instruction meanings use: one value in, one value out, compiled by numba.
+
+Integers are int64 throughout (a 32-bit source arrives zero- or sign-extended, a result is truncated on the way out), floats are
+float32 or float64. Nothing here is contracted or reassociated: numba's default is strict IEEE 754.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+float32, float64 = np.float32, np.float64
+F0 = np.float32(0.0)
+_INFINITY = np.float32(np.inf)
+_NAN = np.float32(np.nan)
+
+
+def inline(function):  # type: ignore[no-untyped-def]
+    """Compile for use inside the interpreter."""
+    return njit(error_model="numpy")(function)
+
+
+# ---------------------------------------------------------------- bit casts and single-instruction operations
+
+
+def _unary(name: str, result: types.Type, argument: types.Type, build):  # type: ignore[no-untyped-def]
+    def implementation(typingctx, value):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return build(builder, args[0])
+
+        return result(argument), generate
+
+    implementation.__name__ = name
+    return intrinsic(implementation)
+
+
+_I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_F32, _F64, _HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
+
+bits32 = _unary("bits32", types.int64, types.float32, lambda b, x: b.zext(b.bitcast(x, _I32), _I64))
+bits64 = _unary("bits64", types.int64, types.float64, lambda b, x: b.bitcast(x, _I64))
+float32_of = _unary("float32_of", types.float32, types.int64, lambda b, x: b.bitcast(b.trunc(x, _I32), _F32))
+float64_of = _unary("float64_of", types.float64, types.int64, lambda b, x: b.bitcast(x, _F64))
+half_to_float32 = _unary(
+    "half_to_float32", types.float32, types.int64, lambda b, x: b.fpext(b.bitcast(b.trunc(x, _I16), _HALF), _F32)
+)
+half_bits = _unary(
+    "half_bits", types.int64, types.float32, lambda b, x: b.zext(b.bitcast(b.fptrunc(x, _HALF), _I16), _I64)
+)
+
+
+def _call(name: str, llvm_name: str, kind: types.Type, llvm_type: ir.Type, count: int):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        function_type = ir.FunctionType(llvm_type, [llvm_type] * count)
+        function = cgutils.get_or_insert_function(builder.module, function_type, llvm_name)
+        return builder.call(function, args)
+
+    def one(typingctx, a):  # type: ignore[no-untyped-def]
+        return kind(kind), generate
+
+    def three(typingctx, a, b, c):  # type: ignore[no-untyped-def]
+        return kind(kind, kind, kind), generate
+
+    implementation = {1: one, 3: three}[count]
+    implementation.__name__ = name
+    return intrinsic(implementation)
+
+
+fma32 = _call("fma32", "llvm.fma.f32", types.float32, _F32, 3)
+fma64 = _call("fma64", "llvm.fma.f64", types.float64, _F64, 3)
+trunc = _call("trunc", "llvm.trunc.f64", types.float64, _F64, 1)
+floor = _call("floor", "llvm.floor.f64", types.float64, _F64, 1)
+ceil = _call("ceil", "llvm.ceil.f64", types.float64, _F64, 1)
+round_even = _call("round_even", "llvm.rint.f64", types.float64, _F64, 1)
+trunc32 = _call("trunc32", "llvm.trunc.f32", types.float32, _F32, 1)
+floor32 = _call("floor32", "llvm.floor.f32", types.float32, _F32, 1)
+ceil32 = _call("ceil32", "llvm.ceil.f32", types.float32, _F32, 1)
+round_even32 = _call("round_even32", "llvm.rint.f32", types.float32, _F32, 1)
+_reverse64 = _call("_reverse64", "llvm.bitreverse.i64", types.int64, _I64, 1)
+count_ones = _call("count_ones", "llvm.ctpop.i64", types.int64, _I64, 1)
+
+
+def _count_zeros(name: str):  # type: ignore[no-untyped-def]
+    def implementation(typingctx, value):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            function_type = ir.FunctionType(_I64, [_I64, ir.IntType(1)])
+            function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.{name}.i64")
+            return builder.call(function, [args[0], ir.Constant(ir.IntType(1), 0)])
+
+        return types.int64(types.int64), generate
+
+    implementation.__name__ = name
+    return intrinsic(implementation)
+
+
+_leading_zeros = _count_zeros("ctlz")
+_trailing_zeros = _count_zeros("cttz")
+
+
+# ---------------------------------------------------------------- integers
+
+
+@inline
+def logical_right(a, n):
+    return (a >> n) & ((np.int64(1) << (np.int64(64) - n)) - 1) if n > 0 else a
+
+
+@inline
+def order(a):
+    """Map an int64 that holds an unsigned value to one whose signed order is the unsigned order."""
+    return a ^ np.int64(-0x8000000000000000)
+
+
+@inline
+def sign_extend(a, bits):
+    shift = np.int64(64) - bits
+    return (a << shift) >> shift
+
+
+@inline
+def overflows32(a):
+    return np.int64(a != sign_extend(a, 32))
+
+
+@inline
+def multiply_high_unsigned(a, b):
+    return (a >> 16) * b + (((a & 0xFFFF) * b) >> 16) >> 16
+
+
+@inline
+def multiply_add_carry(a, b, c):
+    """Carry out of the unsigned 64-bit a * b + c."""
+    return np.int64(order(a * b + c) < order(c))
+
+
+@inline
+def clamp(a, low, high):
+    return min(max(a, low), high)
+
+
+@inline
+def extract(a, offset, width):
+    """`width` bits of a 32-bit value from bit `offset`, both modulo 32."""
+    return (a >> (offset & 31)) & ((np.int64(1) << (width & 31)) - 1)
+
+
+@inline
+def extract_signed(a, offset, width):
+    n = width & 31
+    return sign_extend(sign_extend(a, 32) >> (offset & 31), n) if n > 0 else np.int64(0)
+
+
+@inline
+def extract64(a, offset, width):
+    n = width & 127
+    value = logical_right(a, offset & 63)
+    return value & ((np.int64(1) << n) - 1) if n < 64 else value
+
+
+@inline
+def reverse32(a):
+    return logical_right(_reverse64(a), np.int64(32))
+
+
+@inline
+def first_one(a):
+    return np.int64(-1) if a == 0 else _trailing_zeros(a)
+
+
+@inline
+def leading_zeros32(a):
+    return np.int64(-1) if a == 0 else _leading_zeros(a) - 32
+
+
+@inline
+def leading_zeros64(a):
+    return np.int64(-1) if a == 0 else _leading_zeros(a)
+
+
+@inline
+def leading_sign_bits32(a):
+    """Bits equal to the sign bit from the top, -1 if all are."""
+    folded = a ^ (a >> 63)
+    return np.int64(-1) if folded == 0 else _leading_zeros(folded) - 32
+
+
+@inline
+def lanes_below(lane):
+    return (np.int64(1) << np.int64(lane)) - 1
+
+
+@inline
+def permute_bytes(a, b, select):
+    """v_perm_b32: four selectors pick among the bytes of {a, b}, their sign bits, 0 and 0xFF."""
+    data = (a << 32) | b
+    result = np.int64(0)
+    for i in range(4):
+        choice = (select >> (8 * i)) & 0xFF
+        if choice < 8:
+            byte = (data >> (8 * choice)) & 0xFF
+        elif choice < 12:
+            byte = ((data >> (16 * (choice - 8) + 15)) & 1) * 0xFF
+        elif choice == 12:
+            byte = np.int64(0)
+        else:
+            byte = np.int64(0xFF)
+        result |= byte << (8 * i)
+    return result
+
+
+@inline
+def truth_table(a, b, c, table):
+    """v_bitop3: bit i of the table is the result where the bits of a, b, c spell i."""
+    result = np.int64(0)
+    for i in range(8):
+        if (table >> i) & 1:
+            x = a if i & 4 else ~a
+            y = b if i & 2 else ~b
+            z = c if i & 1 else ~c
+            result |= x & y & z
+    return result
+
+
+@inline
+def signed32(a):
+    return sign_extend(a, 32)
+
+
+@inline
+def signed(a):
+    return a
+
+
+@inline
+def dot4_i8(a, b, c):
+    for i in range(4):
+        c += sign_extend(a >> (8 * i), 8) * sign_extend(b >> (8 * i), 8)
+    return c
+
+
+@inline
+def dot4_u8(a, b, c):
+    for i in range(4):
+        c += ((a >> (8 * i)) & 255) * ((b >> (8 * i)) & 255)
+    return c
+
+
+# ---------------------------------------------------------------- floats
+
+
+@inline
+def maximum_number(a, b):
+    """IEEE 754-2008 maxNum, +0 above -0."""
+    if a != a:
+        return b
+    if b != b:
+        return a
+    if a == b:
+        return a if bits32(b) >> 31 else b
+    return a if a > b else b
+
+
+@inline
+def minimum_number(a, b):
+    if a != a:
+        return b
+    if b != b:
+        return a
+    if a == b:
+        return b if bits32(b) >> 31 else a
+    return a if a < b else b
+
+
+@inline
+def maximum_number64(a, b):
+    if a != a:
+        return b
+    if b != b:
+        return a
+    if a == b:
+        return a if bits64(b) < 0 else b
+    return a if a > b else b
+
+
+@inline
+def minimum_number64(a, b):
+    if a != a:
+        return b
+    if b != b:
+        return a
+    if a == b:
+        return b if bits64(b) < 0 else a
+    return a if a < b else b
+
+
+@inline
+def maximum(a, b):
+    """IEEE 754-2019 maximum: NaN if either is."""
+    if a != a:
+        return a
+    if b != b:
+        return b
+    return maximum_number(a, b)
+
+
+@inline
+def minimum(a, b):
+    if a != a:
+        return a
+    if b != b:
+        return b
+    return minimum_number(a, b)
+
+
+@inline
+def median_number(a, b, c):
+    if a != a or b != b or c != c:
+        return minimum_number(minimum_number(a, b), c)
+    largest = maximum_number(maximum_number(a, b), c)
+    if largest == a:
+        return maximum_number(b, c)
+    if largest == b:
+        return maximum_number(a, c)
+    return maximum_number(a, b)
+
+
+@inline
+def _power_of_two(n):
+    """2**n as float64 for -1022 <= n <= 1023."""
+    return float64_of((n + 1023) << 52)
+
+
+@inline
+def scale32(a, n):
+    return float32(float64(a) * _power_of_two(clamp(n, -400, 400)))
+
+
+@inline
+def scale16(a, n):
+    return float32(float64(a) * _power_of_two(clamp(n, -100, 100)))
+
+
+@inline
+def scale64(a, n):
+    return math.ldexp(a, clamp(n, -3000, 3000))
+
+
+@inline
+def fraction32(a):
+    """a - floor(a), kept below one."""
+    if a != a or abs(a) == _INFINITY:
+        return _NAN
+    return min(a - floor32(a), float32_of(np.int64(0x3F7FFFFF)))
+
+
+@inline
+def frexp_mantissa32(a):
+    return a if a != a or abs(a) == _INFINITY else float32(math.frexp(float64(a))[0])
+
+
+@inline
+def frexp_exponent32(a):
+    return np.int64(0) if a != a or abs(a) == _INFINITY else np.int64(math.frexp(float64(a))[1])
+
+
+@inline
+def to_i32(a):
+    """Truncate, saturate, NaN to 0."""
+    if a != a:
+        return np.int64(0)
+    return np.int64(min(max(trunc(a), -2147483648.0), 2147483647.0))
+
+
+@inline
+def to_u32(a):
+    if a != a:
+        return np.int64(0)
+    return np.int64(min(max(trunc(a), 0.0), 4294967295.0))
+
+
+@inline
+def bf16_bits(a):
+    """Round to bf16, nearest even; NaN stays NaN and becomes quiet."""
+    x = bits32(a)
+    if a != a:
+        return (x >> 16) | 0x40
+    return (x + 0x7FFF + ((x >> 16) & 1)) >> 16
+
+
+@inline
+def f16_bits(a):
+    return half_bits(a)
+
+
+@inline
+def f16_bits_toward_zero(a):
+    rounded = half_bits(a)
+    return rounded - 1 if abs(half_to_float32(rounded)) > abs(a) else rounded
+
+
+@inline
+def fma16(a, b, c):
+    """Fused multiply-add of halves, exact in float64 up to a tie that a half never sees."""
+    return float32(half_to_float32(_half_from_double(float64(a) * float64(b) + float64(c))))
+
+
+@inline
+def fma_round16(a, b, c):
+    """Fused multiply-add of float32s rounded to half (v_fma_mixlo/hi): float32 first, as the chip does."""
+    return fma32(a, b, c)
+
+
+@inline
+def _half_from_double(x):
+    """Round float64 to half once: to float32 by odd, then to half."""
+    narrow = float32(x)
+    if float64(narrow) != x and narrow == narrow and abs(narrow) != _INFINITY:
+        bits = bits32(narrow)
+        if abs(float64(narrow)) > abs(x):
+            bits -= 1
+        narrow = float32_of(bits | 1)
+    return half_bits(narrow)
+
+
+@inline
+def _flush(a):
+    return a * F0 if abs(a) < float32_of(np.int64(0x00800000)) else a
+
+
+@inline
+def exp2(a, exception_inputs, exception_outputs):
+    """v_exp_f32: correctly rounded, subnormal input and result flushed; the profile's exceptions come first."""
+    if exception_inputs.size > 0:
+        bits = bits32(a)
+        at = np.searchsorted(exception_inputs, np.uint32(bits))
+        if at < exception_inputs.size and np.int64(exception_inputs[at]) == bits:
+            return float32_of(np.int64(exception_outputs[at]))
+    return _flush(float32(math.exp2(float64(_flush(a)))))
+
+
+@inline
+def log2(a):
+    return float32(math.log2(float64(_flush(a)))) if a > 0 else (-_INFINITY if _flush(a) == 0 else _NAN)
+
+
+@inline
+def reciprocal(a):
+    return _flush(float32(1.0 / float64(_flush(a))))
+
+
+@inline
+def reciprocal_root(a):
+    return float32(1.0 / math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
+
+
+@inline
+def root(a):
+    return float32(math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
+
+
+@inline
+def sine(a):
+    """v_sin_f32 takes revolutions."""
+    return float32(math.sin(2 * math.pi * (float64(a) - floor(float64(a))))) if abs(a) < _INFINITY else _NAN
+
+
+@inline
+def cosine(a):
+    return float32(math.cos(2 * math.pi * (float64(a) - floor(float64(a))))) if abs(a) < _INFINITY else _NAN
+
+
+@inline
+def exp2_half(a):
+    return float32(math.exp2(float64(a)))
+
+
+@inline
+def log2_half(a):
+    return float32(math.log2(float64(a))) if a > 0 else (-_INFINITY if a == 0 else _NAN)
+
+
+@inline
+def reciprocal_half(a):
+    return float32(1.0 / float64(a))
+
+
+@inline
+def reciprocal_root_half(a):
+    return float32(1.0 / math.sqrt(float64(a))) if a >= 0 else _NAN
+
+
+@inline
+def root_half(a):
+    return float32(math.sqrt(float64(a))) if a >= 0 else _NAN
+
+
+# The division sequence (v_div_scale, v_rcp, five fused steps, v_div_fmas, v_div_fixup): operands near the ends of the
+# exponent range are scaled by 2**64 first, and the quotient is scaled back last.
+
+
+@inline
+def _exponent32(a):
+    return (bits32(a) >> 23) & 255
+
+
+@inline
+def divide_scale_flag(a, b, c):
+    """Whether v_div_fmas must undo a scaling; b is the denominator, c the numerator."""
+    if b == 0 or c == 0 or b != b or c != c:
+        return np.int64(0)
+    quotient_tiny = abs(c / b) < float32_of(np.int64(0x00800000))
+    reciprocal_tiny = abs(1.0 / float64(b)) < _power_of_two(np.int64(-126))
+    if _exponent32(c) - _exponent32(b) >= 96:
+        return np.int64(1)
+    if abs(b) < float32_of(np.int64(0x00800000)):
+        return np.int64(0)
+    return np.int64(quotient_tiny and not (reciprocal_tiny and not quotient_tiny))
+
+
+@inline
+def divide_scale(a, b, c):
+    """v_div_scale_f32: a is b or c, the operand to be scaled."""
+    if b == 0 or c == 0:
+        return _NAN
+    minimum_normal = float32_of(np.int64(0x00800000))
+    up, down = np.int64(64), np.int64(-64)
+    quotient_tiny = abs(c / b) < minimum_normal
+    reciprocal_tiny = abs(1.0 / float64(b)) < _power_of_two(np.int64(-126))
+    is_denominator = bits32(a) == bits32(b)
+    if _exponent32(c) - _exponent32(b) >= 96:
+        return scale32(a, up) if is_denominator else a
+    if abs(b) < minimum_normal:
+        return scale32(a, up)
+    if reciprocal_tiny and quotient_tiny:
+        return scale32(a, up) if is_denominator else a
+    if reciprocal_tiny:
+        return scale32(a, down)
+    if quotient_tiny:
+        return scale32(a, up) if bits32(a) == bits32(c) else a
+    if _exponent32(c) <= 23:
+        return scale32(a, up)
+    return a
+
+
+@inline
+def divide_fmas(a, b, c, scaled):
+    value = fma32(a, b, c)
+    if scaled:
+        return scale32(value, np.int64(64) if _exponent32(c) > 127 else np.int64(-64))
+    return value
+
+
+@inline
+def divide_fixup(a, b, c):
+    """v_div_fixup_f32: quotient a of c / b, with the special cases put right."""
+    if c != c or b != b:
+        return _NAN
+    negative = (bits32(b) ^ bits32(c)) >> 31
+    result = abs(a)
+    if b == 0 and c == 0 or abs(b) == _INFINITY and abs(c) == _INFINITY:
+        return _NAN
+    if b == 0 or abs(c) == _INFINITY:
+        result = _INFINITY
+    elif abs(b) == _INFINITY or c == 0:
+        result = F0
+    elif _exponent32(c) - _exponent32(b) < -150:
+        result = F0
+    return -result if negative else result
+
+
+@inline
+def dot2_bf16(a, b, c):
+    low = float32_of(a << 16) * float32_of(b << 16)
+    high = float32_of(a & 0xFFFF0000) * float32_of(b & 0xFFFF0000)
+    return low + high + c
+
+
+@inline
+def dot2_f16(a, b, c):
+    low = half_to_float32(a) * half_to_float32(b)
+    high = half_to_float32(a >> 16) * half_to_float32(b >> 16)
+    return low + high + c
+
+
+@inline
+def _class(is_nan, quiet, infinite, subnormal, zero, negative, mask):
+    if is_nan:
+        bit = np.int64(1) if quiet else np.int64(0)
+    elif infinite:
+        bit = np.int64(2) if negative else np.int64(9)
+    elif zero:
+        bit = np.int64(5) if negative else np.int64(6)
+    elif subnormal:
+        bit = np.int64(4) if negative else np.int64(7)
+    else:
+        bit = np.int64(3) if negative else np.int64(8)
+    return (mask >> bit) & 1
+
+
+@inline
+def is_class_f32(a, mask):
+    x = bits32(a)
+    size = x & 0x7FFFFFFF
+    return _class(
+        size > 0x7F800000, (x >> 22) & 1, size == 0x7F800000, size < 0x00800000, size == 0, x >> 31, mask
+    )
+
+
+@inline
+def is_class_f16(a, mask):
+    x = half_bits(a)
+    size = x & 0x7FFF
+    return _class(size > 0x7C00, (x >> 9) & 1, size == 0x7C00, size < 0x0400, size == 0, x >> 15, mask)
+
+
+@inline
+def is_class_f64(a, mask):
+    x = bits64(a)
+    size = x & 0x7FFFFFFFFFFFFFFF
+    infinity = np.int64(0x7FF0000000000000)
+    return _class(
+        size > infinity, (x >> 51) & 1, size == infinity, size < np.int64(1 << 52), size == 0, np.int64(x < 0), mask
+    )
+
+
+# ---------------------------------------------------------------- atomics on memory bits
+
+
+@inline
+def add_bits32(m, a):
+    return bits32(float32_of(m) + float32_of(a))
+
+
+@inline
+def min_bits32(m, a):
+    return bits32(minimum_number(float32_of(m), float32_of(a)))
+
+
+@inline
+def max_bits32(m, a):
+    return bits32(maximum_number(float32_of(m), float32_of(a)))
+
+
+@inline
+def add_bits64(m, a):
+    return bits64(float64_of(m) + float64_of(a))
+
+
+@inline
+def min_bits64(m, a):
+    return bits64(minimum_number64(float64_of(m), float64_of(a)))
+
+
+@inline
+def max_bits64(m, a):
+    return bits64(maximum_number64(float64_of(m), float64_of(a)))
+
+
+@inline
+def add_halves_f16(m, a):
+    low = half_bits(half_to_float32(m) + half_to_float32(a))
+    return low | half_bits(half_to_float32(m >> 16) + half_to_float32(a >> 16)) << 16
+
+
+@inline
+def add_halves_bf16(m, a):
+    low = bf16_bits(float32_of(m << 16) + float32_of(a << 16))
+    return low | bf16_bits(float32_of(m & 0xFFFF0000) + float32_of(a & 0xFFFF0000)) << 16
