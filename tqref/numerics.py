@@ -39,7 +39,9 @@ class GroupedDot:
     Fields are numbers of fractional bits kept after aligning to the larger exponent: `product_fraction` for
     each product (truncated toward zero), `sum_fraction` for the group's sum and `accumulator_fraction` for
     the accumulator (both floored), `result_fraction` for the normalised total (floored) before it is rounded
-    to float32. Defaults are MMA-Sim's CDNA3 model (arXiv 2511.10909): F = 24, F2 = 31.
+    to float32. A product's exponent is the sum of its operands' (a subnormal's is -126, not normalised); a
+    zero product has none, and one of 2**128 or more is an infinity. The accumulator's and the total's are at
+    least -126. Defaults are MMA-Sim's CDNA3 model (arXiv 2511.10909, `tr_fdpa`): F = 24, F2 = 31.
     Raises ValueError when float64 could not hold the intermediate sums exactly.
     """
 
