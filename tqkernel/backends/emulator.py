@@ -23,6 +23,12 @@ from tqkernel.plan import KERNEL_ARGUMENTS, Variant
 from tqref import Case, Partials, Profile
 
 _WAVE = (64, 1, 1)
+_ARRAYS_AT = 1 << 40
+_ARRAY_SPACING = 1 << 33
+_CACHE_AT = 1 << 46
+_ALIGNMENT = 256
+"""Of an allocation, in bytes, as a GPU's allocator gives at least."""
+
 _KERNARG = {
     "pointer": ("global_buffer", "<Q"),
     "i32": ("by_value", "<i"),
@@ -57,8 +63,10 @@ class EmulatorBackend:
         """See `Backend.run`. The outputs and every register and byte of LDS start poisoned."""
         outputs = poisoned_outputs(case)
         memory = Memory()
-        addresses = {name: memory.map(name, array) for name, array in outputs.items()}
-        addresses |= {name: memory.map(name, array) for name, array in input_arrays(case).items()}
+        addresses = {
+            name: memory.map(name, array, _centred(_ARRAYS_AT + index * _ARRAY_SPACING, array.nbytes))
+            for index, (name, array) in enumerate((outputs | input_arrays(case)).items())
+        }
         addresses["kv_cache"] = _map_cache(memory, case)
         try:
             program = self._program(Variant(case.query_group_size, case.kv_block_size, hw_v_transpose))
@@ -88,14 +96,23 @@ class EmulatorBackend:
         return self._programs[variant]
 
 
+def _centred(middle: int, size: int) -> int:
+    """Address at which `middle` lies in the middle of an allocation of `size` bytes.
+
+    The middles are multiples of 4 GiB, so that an address computed in 32 bits, or without the carry into the
+    upper 32, misses half of every array.
+    """
+    return middle - size // 2 // _ALIGNMENT * _ALIGNMENT
+
+
 def _map_cache(memory: Memory, case: Case) -> int:
-    """Reserve addresses for the whole cache and map the blocks that are present; returns its address."""
+    """Map the blocks that are present, each where it lies in the whole cache; returns the cache's address."""
     block_bytes = case.layout.block_bytes
-    base: int = memory.reserve("kv_cache", case.num_blocks * block_bytes)
+    base = _centred(_CACHE_AT, case.num_blocks * block_bytes)
     for run in _consecutive_runs(case):
-        first, last = case.block_ids[run.start], case.block_ids[run.stop - 1]
+        first, last = int(case.block_ids[run.start]), int(case.block_ids[run.stop - 1])
         name = f"kv_cache[{first}..{last}]"
-        memory.map(name, case.blocks[run], address=base + int(first) * block_bytes)
+        memory.map(name, case.blocks[run], base + first * block_bytes)
     return base
 
 
