@@ -104,53 +104,58 @@ def _source() -> str:
     chunks = [vector[i : i + CHUNK] for i in range(0, len(vector), CHUNK)]
     arguments = "op, R, F, D, A, B, C, m, exp2_inputs, exp2_outputs"
     for number, chunk in enumerate(chunks):
-        lines += ["@njit(error_model='numpy')", f"def _vector_{number}({arguments}):", "    result = int64(0)", "    if op < 0:", "        pass"]
+        lines += ["@njit(error_model='numpy', cache=True)", f"def _vector_{number}({arguments}):", "    result = int64(0)", "    if op < 0:", "        pass"]
         for offset, instruction in enumerate(chunk):
             lines += _vector_case(number * CHUNK + offset, instruction)
         lines += ["    return result", ""]
-    lines += ["@njit(error_model='numpy')", f"def vector({arguments}):", f"    chunk = op // {CHUNK}"]
+    lines += ["@njit(error_model='numpy', cache=True)", f"def vector({arguments}):", f"    chunk = op // {CHUNK}"]
     for number in range(len(chunks)):
         lines += [f"    if chunk == {number}:", f"        return _vector_{number}({arguments})"]
     lines += ["    return int64(0)", ""]
 
-    lines += ["@njit(error_model='numpy')", "def scalar(op, a, b, c):", "    if op < 0:", "        pass"]
+    lines += ["@njit(error_model='numpy', cache=True)", "def scalar(op, a, b, c):", "    if op < 0:", "        pass"]
     for opcode, instruction in enumerate(by_unit["scalar"]):
         lines += _scalar_case(opcode, instruction)
     lines += ["    return int64(0), int64(0), int64(0)", ""]
 
-    lines += ["@njit(error_model='numpy')", "def branches(op, scc, vcc, exec):", "    if op < 0:", "        pass"]
+    lines += ["@njit(error_model='numpy', cache=True)", "def branches(op, scc, vcc, exec):", "    if op < 0:", "        pass"]
     for opcode, instruction in enumerate(by_unit["control"]):
         if instruction.sources == ("label",):
             lines += [f"    elif op == {opcode}:  # {instruction.name}", f"        return {instruction.meaning}"]
     lines += ["    return False", ""]
 
-    lines += ["@njit(error_model='numpy')", "def atomic(which, m, a, b):", "    if which < 0:", "        pass"]
+    lines += ["@njit(error_model='numpy', cache=True)", "def atomic(which, m, a, b):", "    if which < 0:", "        pass"]
     for which, meaning in enumerate(atomic_meanings()):
         lines += [f"    elif which == {which}:", f"        return int64({meaning})"]
     lines += ["    return int64(0)", ""]
     return "\n".join(lines)
 
 
+def _digest(*parts: str) -> str:
+    versions = f"{numba.__version__} {llvmlite.__version__} {sys.version}"
+    return hashlib.sha256("\0".join((*parts, versions)).encode()).hexdigest()[:16]
+
+
+def _text(*names: str) -> list[str]:
+    return [(Path(__file__).parent / name).read_text() for name in names]
+
+
 @cache
 def fingerprint() -> str:
     """Hash of everything the compiled interpreter is made of."""
-    digest = hashlib.sha256()
-    folder = Path(__file__).parent
-    for path in sorted([*folder.glob("*.py"), *folder.glob("isa/*.py")]):
-        digest.update(path.read_bytes())
-    digest.update(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
-    return digest.hexdigest()[:16]
+    return _digest(_source(), *_text("scalar.py", "wave.py", "matrix.py", "encoding.py"))
 
 
 @cache
 def module() -> ModuleType:
     """The generated module, compiled lazily by numba; nothing is compiled here."""
-    name = f"tqgate_gfx950_{fingerprint()}"
+    source = _source()
+    name = f"tqgate_gfx950_{_digest(source, *_text('scalar.py'))}"
     path = cache_directory() / "interpreter" / f"{name}.py"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{id(path)}.tmp")
-        temporary.write_text(_source())
+        temporary.write_text(source)
         temporary.replace(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

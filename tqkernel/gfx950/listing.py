@@ -450,6 +450,8 @@ def _packed(line: _Line, instruction: Instruction) -> list[_Row]:
         raise line.fail(f"destination {line.operands[0]!r} is not a register")
     count = len(form.sources) if form_name != "v_mov_b32" else 2
     low_select, high_select = _bits(line, "op_sel", count, 0), _bits(line, "op_sel_hi", count, 1)
+    if form_name == "v_mov_b32":  # v_pk_mov_b32: op_sel picks the low result from source 0, the high from source 1
+        high_select = low_select
     negate = (_bits(line, "neg_lo", count, 0), _bits(line, "neg_hi", count, 0))
     rows = []
     for half, selects in enumerate((low_select, high_select)):
