@@ -116,8 +116,9 @@ def test_a_value_comes_back_within_half_a_step(rng: np.random.Generator, spread:
     assert step.min() == 0 and step.max() == 15
 
 
-def test_values_are_what_the_store_kernel_computes(rng: np.random.Generator) -> None:
-    value = (rng.standard_normal((40, 128)) * 3 + 1).astype(np.float32)
+@pytest.mark.parametrize("spread", [3.0, 1e-8])  # the smaller one meets the least scale
+def test_values_are_what_the_store_kernel_computes(rng: np.random.Generator, spread: float) -> None:
+    value = (rng.standard_normal((40, 128)) * spread + spread / 3).astype(np.float32)
     step, scale, zero = codec.quantize_value(value)
     f32 = np.float32
     for row, vector in enumerate(value):

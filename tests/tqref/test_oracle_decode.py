@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tqref import PROFILES, Case, Partials, Profile, attention, combine, decode
+from tqref import PROFILES, Case, Exp2, Partials, Profile, attention, combine, decode
 from tqref.attention import dequantized_tokens
 from tqref.numerics import bf16_to_f32
 
@@ -192,7 +192,7 @@ def test_decode_is_the_transcription(
 def test_decode_of_a_second_partition_and_tile_group_is_the_transcription(
     make_case: MakeCase, assert_same_bits: SameBits
 ) -> None:
-    case = make_case([530], 1, num_partitions=3)
+    case = make_case([530], 1, num_partitions=3, softmax_scale=0.3)
     assert_is_the_transcription(case, "cdna3", [(0, 0, 2)], assert_same_bits)
     case = make_case([259], 1, num_partitions=2, tile_groups_per_partition=2)
     assert_is_the_transcription(case, "cdna3", [(0, 0, 0), (0, 0, 1)], assert_same_bits)
@@ -389,6 +389,24 @@ def test_the_profile_counts(make_case: MakeCase) -> None:
     assert not np.array_equal(
         decode(case, PROFILES["cdna3"]).exp_sums, decode(case, PROFILES["fma-chain"]).exp_sums
     )
+
+
+def test_the_profiles_exp2_is_used_for_weights_and_for_rescaling(make_case: MakeCase) -> None:
+    # Say exp2(0) is 2: one token then weighs 2, and each of the 15 dead tiles after its own doubles the sum.
+    two = np.array([2], F32).view(np.uint32)
+    profile = Profile("doubling", 1, "", PROFILES["cdna3"].dot, Exp2(np.zeros(1, np.uint32), two))
+    assert np.all(decode(make_case([1]), profile).exp_sums == 2 * 2**15)
+
+
+def test_the_sum_is_inverted_before_it_multiplies() -> None:
+    # 14 tokens of equal weight whose mean, 509/256, lies between two bfloat16 numbers. Division would round it
+    # to the even one below; float32(1/14) is a little more than 1/14, enough to round it up.
+    values = np.where(np.arange(14) % 2, 255 / 128, 254 / 128).astype(F32)[:, None, None]
+    tokens = np.broadcast_to(values, (14, 1, 128))
+    query = np.ones((1, 8, 128), F32)
+    partials = decode(Case.build("tie", query, [np.zeros((14, 1, 128), F32)], [tokens]))
+    assert np.all(partials.exp_sums == 14)
+    assert np.all(bf16_to_f32(partials.out) == F32(255 / 128))
 
 
 def test_no_sequences_or_no_tokens_at_all(make_case: MakeCase) -> None:
