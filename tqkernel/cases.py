@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tqkernel.plan import VARIANTS, Variant
 from tqref import Case
+from tqref.case import write_tokens
 from tqref.layout import HEAD_SIZE
 from tqref.numerics import Float32, Int64, bf16_to_f32
 
@@ -26,6 +28,10 @@ UNUSED_TABLE_ENTRY = 0x7FFF_FFFF
 """Past its sequence a block table may hold anything; a kernel that follows this entry leaves the cache."""
 FAR_BYTES = 3 << 32
 NAN_BF16 = 0x7FC0
+LARGE_BF16 = 0x7F00
+"""2**127."""
+MAX_FP16 = 65504.0
+SUBNORMAL_FP16 = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,60 @@ def _nan_query(variant: Variant) -> Case:
     return replace(case, query=query)
 
 
+def _hostile(variant: Variant) -> Case:
+    """Live data at the ends of what the formats hold, a theme for each head of each sequence.
+
+    Sequence 0, 300 tokens: extreme scales and zeros, and norms that grow until probabilities underflow; scores
+    that overflow to -inf for two tiles before any is finite; norms of zero, so that all scores are equal.
+    Sequence 1, 40 tokens: a row whose scores are all -inf; an infinite value scale; a norm that is NaN.
+    """
+    case = _case(variant, [slice(0, 300), slice(300, 340)])
+    long, short = (_Quantised.draw(length, case.num_kv_heads) for length in case.seq_lens.tolist())
+    long.key_norm[:, 0] = np.geomspace(SUBNORMAL_FP16, MAX_FP16, len(long.key_norm))
+    long.value_scale[:, 0] = np.resize([1, MAX_FP16, 0, SUBNORMAL_FP16, -1], len(long.value_scale))
+    long.value_zero[:, 0] = np.resize([0, -MAX_FP16, SUBNORMAL_FP16], len(long.value_zero))
+    long.key_norm[:, 1] = 1e-3
+    long.key_norm[:40, 1] = MAX_FP16
+    long.key_norm[:, 2] = 0
+    short.key_norm[:, 0] = MAX_FP16
+    short.value_scale[21, 1] = np.inf
+    short.key_norm[5, 2] = np.nan
+    # The first centroid is negative, so these rows' scores are, and times a large norm they overflow.
+    long.key_index[:40, 1, 0] = 0
+    short.key_index[:, 0, 0] = 0
+    query = case.query.copy()
+    for sequence, row in ((0, variant.query_group_size), (1, 1)):
+        query[sequence, row] = 0
+        query[sequence, row, 0] = LARGE_BF16
+    blocks = case.blocks.copy()
+    for sequence, stored in enumerate((long, short)):
+        token = np.arange(len(stored.key_norm))
+        block = case.rows_of(case.block_tables[sequence, token // case.kv_block_size])
+        write_tokens(blocks, case.layout, block, token % case.kv_block_size, **vars(stored))
+    return replace(case, query=query, blocks=blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Quantised:
+    """T tokens as the cache stores them: uint8[T, Hk, 128] and float16[T, Hk]."""
+
+    key_index: NDArray[np.uint8]
+    key_norm: NDArray[np.float16]
+    value_step: NDArray[np.uint8]
+    value_scale: NDArray[np.float16]
+    value_zero: NDArray[np.float16]
+
+    @staticmethod
+    def draw(num_tokens: int, num_kv_heads: int) -> _Quantised:
+        """Random nibbles and moderate metadata."""
+        rng = np.random.default_rng(3)
+        shape = (num_tokens, num_kv_heads)
+        nibbles = rng.integers(16, size=(2, *shape, HEAD_SIZE)).astype(np.uint8)
+        norm, scale = rng.uniform(0.5, 2, (2, *shape)).astype(np.float16)
+        zero = rng.uniform(-9, 0, shape).astype(np.float16)
+        return _Quantised(nibbles[0], norm, nibbles[1], scale, zero)
+
+
 _KINDS: dict[str, Callable[[Variant], Case]] = {
     "minilm_tg1": _whole,
     "minilm_tg2": functools.partial(_whole, tile_groups_per_partition=2),
@@ -140,6 +200,7 @@ _KINDS: dict[str, Callable[[Variant], Case]] = {
     "dead_bytes": _dead_bytes,
     "far": _far,
     "nan_query": _nan_query,
+    "hostile": _hostile,
 }
 
 

@@ -104,7 +104,8 @@ def run_case(
     else:
         differences = compare(expected, actual, strict=strict)
         differing = differences.bits_differing
-        max_error = largest_error(combine(actual), attention(case))
+        with np.errstate(all="ignore"):
+            max_error = largest_error(combine(actual), attention(case))
     return Verdict(
         name=case.name,
         tokens=int(case.seq_lens.sum(dtype=np.int64)),

@@ -10,7 +10,7 @@ import pytest
 import tqkernel.cases
 from tqkernel.cases import CASES, UNUSED_TABLE_ENTRY, fixtures_directory
 from tqkernel.plan import VARIANTS
-from tqref import Case, attention
+from tqref import Case, attention, decode
 from tqref.numerics import bf16_to_f32
 
 FOUR_GIB = 1 << 32
@@ -24,7 +24,16 @@ def cases_of(kind: str) -> list[Case]:
 
 def test_every_kind_has_every_variant() -> None:
     kinds = {name.removesuffix(f"_{case.variant.name}") for name, case in CASES.items()}
-    assert kinds == {"minilm_tg1", "minilm_tg2", "ragged", "shuffled", "dead_bytes", "far", "nan_query"}
+    assert kinds == {
+        "minilm_tg1",
+        "minilm_tg2",
+        "ragged",
+        "shuffled",
+        "dead_bytes",
+        "far",
+        "nan_query",
+        "hostile",
+    }
     assert set(CASES) == {f"{kind}_{variant.name}" for kind in kinds for variant in VARIANTS}
 
 
@@ -121,3 +130,20 @@ def test_fixtures_are_found_beside_the_package_and_inside_it(
     assert fixtures_directory() == tmp_path / "fixtures"
     (package / "fixtures").mkdir()
     assert fixtures_directory() == package / "fixtures"
+
+
+def test_hostile_data_reaches_every_special_state() -> None:
+    for case in cases_of("hostile"):
+        partials = decode(case)
+        rows = case.query_group_size
+        assert partials.max_logits.shape == (2, 3, 2, rows)
+        # Scores of -inf in the first two tiles, finite later: the row recovers.
+        assert np.isfinite(partials.max_logits[0, 1, 0, 0])
+        assert np.isneginf(partials.max_logits[1, 0, 0, 1]) and partials.exp_sums[1, 0, 0, 1] == 0
+        assert np.all(partials.exp_sums[0, 2, 0] == 256) and np.all(partials.exp_sums[0, 2, 1] == 300 - 256)
+        out = bf16_to_f32(partials.out)
+        # Infinity times a step of 0 is NaN, other steps are infinite.
+        assert np.all(np.isnan(out[1, 1, 0]) | np.isinf(out[1, 1, 0])) and np.isinf(out[1, 1, 0]).any()
+        assert np.isnan(partials.max_logits[1, 2, 0]).all() and np.isnan(out[1, 2, 0]).all()
+        assert np.isfinite(out[0]).all()
+        assert np.abs(out[0, 0]).max() > 1e5
