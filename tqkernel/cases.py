@@ -141,7 +141,7 @@ def _nan_query(variant: Variant) -> Case:
 def _hostile(variant: Variant) -> Case:
     """Live data at the ends of what the formats hold, a theme for each head of each sequence.
 
-    Sequence 0, 300 tokens: extreme scales and zeros, norms growing until probabilities underflow; scores that
+    Sequence 0, 300 tokens: extreme scales and zeros, norms growing until probabilities underflow; scores
     that overflow to -inf for two tiles before any is finite; norms of zero, so that all scores are equal.
     Sequence 1, 40 tokens: a row whose scores are all -inf; an infinite value scale; a norm that is NaN.
     """
