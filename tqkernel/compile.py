@@ -65,7 +65,11 @@ def compile_listing(variant: Variant, *, debug_locations: bool = False) -> str:
 
 
 def compile_builder(
-    builder: Callable[..., Any], *arguments: Any, debug_locations: bool = False, **parameters: Any
+    builder: Callable[..., Any],
+    *arguments: Any,
+    debug_locations: bool = False,
+    architecture: str = ARCHITECTURE,
+    **parameters: Any,
 ) -> str:
     """Assembly listing of the launcher that `builder(**parameters)` returns.
 
@@ -74,28 +78,33 @@ def compile_builder(
         arguments: the launcher's arguments, as for a launch, but with CPU tensors or `pointer(...)`
             placeholders.
         debug_locations: keep `.loc` lines.
+        architecture: the GPU to compile for, as LLVM names it: gfx950, gfx942.
         parameters: passed on to `builder`.
 
     Returns:
         The listing of the one GPU module that the launcher launches.
     """
-    return compile_launcher(builder(**parameters), *arguments, debug_locations=debug_locations)
+    launcher = builder(**parameters)
+    return compile_launcher(launcher, *arguments, debug_locations=debug_locations, architecture=architecture)
 
 
-def compile_launcher(launcher: Any, *arguments: Any, debug_locations: bool = False) -> str:
+def compile_launcher(
+    launcher: Any, *arguments: Any, debug_locations: bool = False, architecture: str = ARCHITECTURE
+) -> str:
     """Assembly listing of a `@flyc.jit` launcher specialised on `arguments`, never launched and never cached.
 
     Args:
         launcher: a `@flyc.jit` function.
         arguments: CPU tensors, `pointer(...)` placeholders, Python scalars and compile-time constants.
         debug_locations: keep `.loc` lines.
+        architecture: the GPU to compile for, as LLVM names it: gfx950, gfx942.
 
     Raises:
         TypeError: `launcher` is something else.
         RuntimeError: the kernel calls a function of ROCm's device library, which is not here.
         ValueError: the compiled module holds no listing, or more than one.
     """
-    with _listing_environment(debug_locations):
+    with _listing_environment(debug_locations, architecture):
         from flydsl.compiler.jit_function import JitFunction
 
         if not isinstance(launcher, JitFunction):
@@ -147,7 +156,7 @@ def _write_atomically(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _listing_environment(debug_locations: bool) -> Iterator[None]:
+def _listing_environment(debug_locations: bool, architecture: str = ARCHITECTURE) -> Iterator[None]:
     """The environment variables FlyDSL reads while it compiles, put back as they were afterwards.
 
     FlyDSL reads each of them anew on every compile, so a later compile for a real GPU in this process is
@@ -156,8 +165,8 @@ def _listing_environment(debug_locations: bool) -> Iterator[None]:
     wanted = {
         "FLYDSL_COMPILE_BACKEND": BACKEND_NAME,
         "FLYDSL_COMPILE_LLVM_DIR": "",
-        "ARCH": ARCHITECTURE,
-        "FLYDSL_GPU_ARCH": ARCHITECTURE,
+        "ARCH": architecture,
+        "FLYDSL_GPU_ARCH": architecture,
         "COMPILE_ONLY": "1",
         "FLYDSL_RUNTIME_ENABLE_CACHE": "0",
         "FLYDSL_RUNTIME_RUN_ONLY": "0",
