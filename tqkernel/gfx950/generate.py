@@ -104,27 +104,27 @@ def _source() -> str:
     chunks = [vector[i : i + CHUNK] for i in range(0, len(vector), CHUNK)]
     arguments = "op, R, F, D, A, B, C, m, exp2_inputs, exp2_outputs"
     for number, chunk in enumerate(chunks):
-        lines += ["@njit(error_model='numpy', cache=True)", f"def _vector_{number}({arguments}):", "    result = int64(0)", "    if op < 0:", "        pass"]
+        lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", f"def _vector_{number}({arguments}):", "    result = int64(0)", "    if op < 0:", "        pass"]
         for offset, instruction in enumerate(chunk):
             lines += _vector_case(number * CHUNK + offset, instruction)
         lines += ["    return result", ""]
-    lines += ["@njit(error_model='numpy', cache=True)", f"def vector({arguments}):", f"    chunk = op // {CHUNK}"]
+    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", f"def vector({arguments}):", f"    chunk = op // {CHUNK}"]
     for number in range(len(chunks)):
         lines += [f"    if chunk == {number}:", f"        return _vector_{number}({arguments})"]
     lines += ["    return int64(0)", ""]
 
-    lines += ["@njit(error_model='numpy', cache=True)", "def scalar(op, a, b, c):", "    if op < 0:", "        pass"]
+    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", "def scalar(op, a, b, c):", "    if op < 0:", "        pass"]
     for opcode, instruction in enumerate(by_unit["scalar"]):
         lines += _scalar_case(opcode, instruction)
     lines += ["    return int64(0), int64(0), int64(0)", ""]
 
-    lines += ["@njit(error_model='numpy', cache=True)", "def branches(op, scc, vcc, exec):", "    if op < 0:", "        pass"]
+    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", "def branches(op, scc, vcc, exec):", "    if op < 0:", "        pass"]
     for opcode, instruction in enumerate(by_unit["control"]):
         if instruction.sources == ("label",):
             lines += [f"    elif op == {opcode}:  # {instruction.name}", f"        return {instruction.meaning}"]
     lines += ["    return False", ""]
 
-    lines += ["@njit(error_model='numpy', cache=True)", "def atomic(which, m, a, b):", "    if which < 0:", "        pass"]
+    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", "def atomic(which, m, a, b):", "    if which < 0:", "        pass"]
     for which, meaning in enumerate(atomic_meanings()):
         lines += [f"    elif which == {which}:", f"        return int64({meaning})"]
     lines += ["    return int64(0)", ""]

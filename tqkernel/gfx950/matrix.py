@@ -13,10 +13,9 @@ intermediate has at most 53 significant bits, so nothing is rounded that the for
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from .encoding import LANES
-from .scalar import bits32, bits64, float32_of, float64_of, floor, fma32, fma64, half_to_float32, sign_extend, trunc
+from .scalar import bits32, bits64, float32_of, float64_of, floor, fma32, fma64, half_to_float32, inner, sign_extend, trunc
 
 ELEMENTS = ("bf16", "f16", "f32", "i8", "f64")
 BF16, F16, F32, I8, F64 = range(len(ELEMENTS))
@@ -34,43 +33,46 @@ _EXPONENT = np.int64(0x7FF0000000000000)
 _MINIMUM_NORMAL = 2.0**-126
 
 
-@njit(error_model="numpy")
+@inner
 def _power(x):
     """The power of two at or below |x|, at least float32's smallest normal."""
     power = float64_of(bits64(x) & _EXPONENT)
     return power if power > _MINIMUM_NORMAL else _MINIMUM_NORMAL
 
 
-@njit(error_model="numpy")
+@inner
 def _unpack(R, row, rows, per_lane, element, values, powers):
-    """Operand registers -> float64 values and powers of two, [k, i] flattened per block; True if all are finite."""
-    finite = True
-    k_groups = LANES // rows
-    for lane in range(LANES):
-        i, group = lane % rows, lane // rows
+    """Operand registers -> float64 values and powers of two, [k, i] flattened per block; their largest magnitude.
+
+    The result is NaN or infinite if an element is.
+    """
+    minimum = 2.0**-126 if element == BF16 else 2.0**-14
+    largest = 0.0
+    width = np.uint64(rows)
+    for group in range(LANES // rows):
         for j in range(per_lane):
-            word = np.int64(R[row + np.uint64((j // 2) * LANES + lane)])
-            bits = (word >> (16 * (j % 2))) & 0xFFFF
+            source = row + np.uint64((j // 2) * LANES + group * rows)
+            target = np.uint64((group * per_lane + j) * rows)
+            shift = np.int64(16 * (j % 2))
             if element == BF16:
-                exponent = (bits >> 7) & 0xFF
-                values[(group * per_lane + j) * rows + i] = np.float64(float32_of(bits << 16))
-                if exponent == 0xFF:
-                    finite = False
-                bias = np.int64(127)
+                for i in range(width):
+                    bits = np.int64(R[source + i]) >> shift
+                    values[target + i] = np.float64(float32_of((bits & 0xFFFF) << 16))
             else:
-                exponent = (bits >> 10) & 0x1F
-                values[(group * per_lane + j) * rows + i] = np.float64(half_to_float32(bits))
-                if exponent == 0x1F:
-                    finite = False
-                bias = np.int64(15)
-            power = float64_of((max(exponent, 1) - bias + 1023) << 52)
-            if values[(group * per_lane + j) * rows + i] == 0.0:
-                power = 0.0
-            powers[(group * per_lane + j) * rows + i] = power
-    return finite and k_groups > 0
+                for i in range(width):
+                    values[target + i] = np.float64(half_to_float32(np.int64(R[source + i]) >> shift))
+    for j in range(np.uint64(LANES * per_lane)):
+        value = values[j]
+        power = float64_of(bits64(value) & _EXPONENT)
+        power = power if power > minimum else minimum
+        powers[j] = power if value != 0.0 else 0.0
+        size = abs(value)
+        largest = largest if largest > size else size
+        largest = largest if value == value else np.inf
+    return largest
 
 
-@njit(error_model="numpy")
+@inner
 def _accumulate(group_sum, group_power, accumulator, F, FS, FA, F2):
     """Add a group's sum (an integer in units of group_power * 2**-F) to the accumulator."""
     c = np.float64(accumulator)
@@ -83,7 +85,7 @@ def _accumulate(group_sum, group_power, accumulator, F, FS, FA, F2):
     return np.float32(floor(total * (F2 / power)) * (power / F2))
 
 
-@njit(error_model="numpy")
+@inner
 def _grouped_by_8(A, PA, B, PB, k, i, rows, columns, out, at, F, FS, FA, F2):
     """One group of 8 products for a row of outputs: the loop over columns becomes vector code."""
     a0, a1, a2, a3 = A[k * rows + i], A[(k + 1) * rows + i], A[(k + 2) * rows + i], A[(k + 3) * rows + i]
@@ -126,7 +128,7 @@ def _grouped_by_8(A, PA, B, PB, k, i, rows, columns, out, at, F, FS, FA, F2):
         out[start + n] = _accumulate(total, power, out[start + n], F, FS, FA, F2)
 
 
-@njit(error_model="numpy")
+@inner
 def _group_general(A, PA, B, PB, k, count, i, n, rows, columns, accumulator, F, FS, FA, F2):
     """One group of any size for one output, infinities and NaN included."""
     power, special, is_special = 0.0, np.float64(accumulator), not abs(np.float64(accumulator)) < np.inf
@@ -148,19 +150,14 @@ def _group_general(A, PA, B, PB, k, count, i, n, rows, columns, accumulator, F, 
     return _accumulate(total, max(power, 1e-300), accumulator, F, FS, FA, F2)
 
 
-@njit(error_model="numpy")
+@inner
 def _grouped(R, F32_, D, A, B, C, has_c, c_value, rows, depth, blocks, element, dot, work, out):
     """bf16 or f16 under the grouped model; `dot` as `dot_parameters` lays it out."""
     group, F, FS, FA, F2 = np.int64(dot[1]), dot[2], dot[3], dot[4], dot[5]
     per_lane = rows * depth * blocks // LANES
-    finite = _unpack(R, A, rows, per_lane, element, work[A_VALUE], work[A_POWER])
-    finite = _unpack(R, B, rows, per_lane, element, work[B_VALUE], work[B_POWER]) and finite
-    largest_a = largest_b = 0.0
-    for j in range(rows * depth * blocks):
-        largest_a = max(largest_a, work[A_POWER, j])
-        largest_b = max(largest_b, work[B_POWER, j])
-    finite = finite and largest_a * largest_b < 2.0**126
-    finite = _load_c(F32_, C, has_c, c_value, rows, blocks, out) and finite
+    largest_a = _unpack(R, A, rows, per_lane, element, work[A_VALUE], work[A_POWER])
+    largest_b = _unpack(R, B, rows, per_lane, element, work[B_VALUE], work[B_POWER])
+    finite = _load_c(F32_, C, has_c, c_value, rows, blocks, out) and largest_a * largest_b < 2.0**126
     for block in range(blocks):
         at = block * depth * rows
         AV, AP = work[A_VALUE, at:], work[A_POWER, at:]
@@ -179,39 +176,46 @@ def _grouped(R, F32_, D, A, B, C, has_c, c_value, rows, depth, blocks, element, 
     _store(F32_, D, rows, blocks, out)
 
 
-@njit(error_model="numpy")
-def _place(lane, r, rows):
-    """(block, row, column) of a lane's r-th result register."""
+@inner
+def _place(r, group, rows):
+    """Index, in row-major [block, row, column], of the first column of result register r in lanes group * rows and up."""
     if rows == 4:
-        return lane // 4, r, lane % 4
+        return (group * 4 + r) * 4
     per_block = rows * rows // LANES
-    block, inner = r // per_block, r % per_block
+    block, inner_r = r // per_block, r % per_block
     lane_groups = LANES // rows
-    return block, (inner // 4) * 4 * lane_groups + lane // rows * 4 + inner % 4, lane % rows
+    i = (inner_r // 4) * 4 * lane_groups + group * 4 + inner_r % 4
+    return (block * rows + i) * rows
 
 
-@njit(error_model="numpy")
+@inner
 def _load_c(F, C, has_c, c_value, rows, blocks, out):
     """The accumulator registers into row-major [block, row, column]; True if all are finite."""
     finite = True
+    width = np.uint64(rows)
     for r in range(rows * rows * blocks // LANES):
-        for lane in range(LANES):
-            block, i, n = _place(lane, r, rows)
-            value = F[C + np.uint64(r * LANES + lane)] if has_c else c_value
-            out[(block * rows + i) * rows + n] = value
-            finite = finite and abs(value) < np.float32(np.inf)
+        for group in range(LANES // rows):
+            target = np.uint64(_place(r, group, rows))
+            source = C + np.uint64(r * LANES + group * rows)
+            for n in range(width):
+                value = F[source + n] if has_c else c_value
+                out[target + n] = value
+                finite = finite and abs(value) < np.float32(np.inf)
     return finite
 
 
-@njit(error_model="numpy")
+@inner
 def _store(F, D, rows, blocks, out):
+    width = np.uint64(rows)
     for r in range(rows * rows * blocks // LANES):
-        for lane in range(LANES):
-            block, i, n = _place(lane, r, rows)
-            F[D + np.uint64(r * LANES + lane)] = out[(block * rows + i) * rows + n]
+        for group in range(LANES // rows):
+            source = np.uint64(_place(r, group, rows))
+            target = D + np.uint64(r * LANES + group * rows)
+            for n in range(width):
+                F[target + n] = out[source + n]
 
 
-@njit(error_model="numpy")
+@inner
 def _element32(R, row, lane, j, element):
     """Element j of a lane's operand as float32 (bf16, f16 and f32)."""
     if element == F32:
@@ -220,7 +224,7 @@ def _element32(R, row, lane, j, element):
     return float32_of(bits << 16) if element == BF16 else half_to_float32(bits)
 
 
-@njit(error_model="numpy")
+@inner
 def _chain(R, F, D, A, B, C, has_c, c_value, rows, depth, blocks, element, out):
     """One fused multiply-add per k, ascending: how the chip does f32, and a model for bf16 and f16."""
     _load_c(F, C, has_c, c_value, rows, blocks, out)
@@ -239,37 +243,36 @@ def _chain(R, F, D, A, B, C, has_c, c_value, rows, depth, blocks, element, out):
     _store(F, D, rows, blocks, out)
 
 
-@njit(error_model="numpy")
-def _integer(R, D, A, B, C, has_c, c_value, rows, depth, blocks):
+@inner
+def _integer(R, D, A, B, C, has_c, c_value, rows, depth, blocks, totals):
     """int8 products summed exactly, modulo 2**32."""
     per_lane = rows * depth * blocks // LANES
     per_block = LANES // rows // blocks
     results = rows * rows * blocks // LANES
-    totals = np.empty(results * LANES, np.uint32)
     for r in range(results):
         for lane in range(LANES):
-            block, i, n = _place(lane, r, rows)
+            at = _place(r, lane // rows, rows) // rows
+            block, i, n = at // rows, at % rows, lane % rows
             total = np.int64(R[C + np.uint64(r * LANES + lane)]) if has_c else c_value
             for k in range(depth):
                 group, j = block * per_block + k // per_lane, k % per_lane
                 a = np.int64(R[A + np.uint64(j // 4 * LANES + group * rows + i)]) >> (8 * (j % 4))
                 b = np.int64(R[B + np.uint64(j // 4 * LANES + group * rows + n)]) >> (8 * (j % 4))
                 total += sign_extend(a, 8) * sign_extend(b, 8)
-            totals[r * LANES + lane] = total & 0xFFFFFFFF
+            totals[r * LANES + lane] = np.float64(total & 0xFFFFFFFF)
     for j in range(results * LANES):
-        R[D + np.uint64(j)] = totals[j]
+        R[D + np.uint64(j)] = np.int64(totals[j])
 
 
-@njit(error_model="numpy")
+@inner
 def _double_of(R, row, lane):
     low, high = np.int64(R[row + np.uint64(lane)]), np.int64(R[row + np.uint64(LANES + lane)])
     return float64_of(low | high << 32)
 
 
-@njit(error_model="numpy")
-def _double(R, D, A, B, C, has_c, c_value):
+@inner
+def _double(R, D, A, B, C, has_c, c_value, totals):
     """v_mfma_f64_16x16x4_f64: a chain of four fused steps; result register r of a lane is row 4r + lane // 16."""
-    totals = np.empty(4 * LANES, np.float64)
     for r in range(4):
         for lane in range(LANES):
             i, n = 4 * r + lane // 16, lane % 16
@@ -284,13 +287,13 @@ def _double(R, D, A, B, C, has_c, c_value):
             R[D + np.uint64((2 * r + 1) * LANES + lane)] = (bits >> 32) & 0xFFFFFFFF
 
 
-@njit(error_model="numpy")
+@inner
 def multiply(R, F, D, A, B, C, has_c, literal, rows, depth, blocks, element, dot, work, out):
     """D = A B + C. D, A, B, C are offsets into the register file; without registers for C, `literal` holds its bits."""
     if element == I8:
-        _integer(R, D, A, B, C, has_c, literal, rows, depth, blocks)
+        _integer(R, D, A, B, C, has_c, literal, rows, depth, blocks, work[0])
     elif element == F64:
-        _double(R, D, A, B, C, has_c, float64_of(literal))
+        _double(R, D, A, B, C, has_c, float64_of(literal), work[0])
     elif element == F32 or np.int64(dot[0]) == FMA_CHAIN:
         _chain(R, F, D, A, B, C, has_c, float32_of(literal), rows, depth, blocks, element, out)
     else:

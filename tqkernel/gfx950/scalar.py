@@ -20,9 +20,9 @@ _INFINITY = np.float32(np.inf)
 _NAN = np.float32(np.nan)
 
 
-def inline(function):  # type: ignore[no-untyped-def]
-    """Compile for use inside the interpreter."""
-    return njit(error_model="numpy")(function)
+def inner(function):  # type: ignore[no-untyped-def]
+    """Compile for use inside the interpreter: no allocation, and so no reference counting of array arguments."""
+    return njit(_nrt=False, error_model="numpy")(function)
 
 
 # ---------------------------------------------------------------- bit casts and single-instruction operations
@@ -105,96 +105,96 @@ _trailing_zeros = _count_zeros("cttz")
 # ---------------------------------------------------------------- integers
 
 
-@inline
+@inner
 def logical_right(a, n):
     return (a >> n) & ((np.int64(1) << (np.int64(64) - n)) - 1) if n > 0 else a
 
 
-@inline
+@inner
 def order(a):
     """Map an int64 that holds an unsigned value to one whose signed order is the unsigned order."""
     return a ^ np.int64(-0x8000000000000000)
 
 
-@inline
+@inner
 def sign_extend(a, bits):
     shift = np.int64(64) - bits
     return (a << shift) >> shift
 
 
-@inline
+@inner
 def overflows32(a):
     return np.int64(a != sign_extend(a, 32))
 
 
-@inline
+@inner
 def multiply_high_unsigned(a, b):
     return (a >> 16) * b + (((a & 0xFFFF) * b) >> 16) >> 16
 
 
-@inline
+@inner
 def multiply_add_carry(a, b, c):
     """Carry out of the unsigned 64-bit a * b + c."""
     return np.int64(order(a * b + c) < order(c))
 
 
-@inline
+@inner
 def clamp(a, low, high):
     return min(max(a, low), high)
 
 
-@inline
+@inner
 def extract(a, offset, width):
     """`width` bits of a 32-bit value from bit `offset`, both modulo 32."""
     return (a >> (offset & 31)) & ((np.int64(1) << (width & 31)) - 1)
 
 
-@inline
+@inner
 def extract_signed(a, offset, width):
     n = width & 31
     return sign_extend(sign_extend(a, 32) >> (offset & 31), n) if n > 0 else np.int64(0)
 
 
-@inline
+@inner
 def extract64(a, offset, width):
     n = width & 127
     value = logical_right(a, offset & 63)
     return value & ((np.int64(1) << n) - 1) if n < 64 else value
 
 
-@inline
+@inner
 def reverse32(a):
     return logical_right(_reverse64(a), np.int64(32))
 
 
-@inline
+@inner
 def first_one(a):
     return np.int64(-1) if a == 0 else _trailing_zeros(a)
 
 
-@inline
+@inner
 def leading_zeros32(a):
     return np.int64(-1) if a == 0 else _leading_zeros(a) - 32
 
 
-@inline
+@inner
 def leading_zeros64(a):
     return np.int64(-1) if a == 0 else _leading_zeros(a)
 
 
-@inline
+@inner
 def leading_sign_bits32(a):
     """Bits equal to the sign bit from the top, -1 if all are."""
     folded = a ^ (a >> 63)
     return np.int64(-1) if folded == 0 else _leading_zeros(folded) - 32
 
 
-@inline
+@inner
 def lanes_below(lane):
     return (np.int64(1) << np.int64(lane)) - 1
 
 
-@inline
+@inner
 def permute_bytes(a, b, select):
     """v_perm_b32: four selectors pick among the bytes of {a, b}, their sign bits, 0 and 0xFF."""
     data = (a << 32) | b
@@ -213,7 +213,7 @@ def permute_bytes(a, b, select):
     return result
 
 
-@inline
+@inner
 def truth_table(a, b, c, table):
     """v_bitop3: bit i of the table is the result where the bits of a, b, c spell i."""
     result = np.int64(0)
@@ -226,24 +226,24 @@ def truth_table(a, b, c, table):
     return result
 
 
-@inline
+@inner
 def signed32(a):
     return sign_extend(a, 32)
 
 
-@inline
+@inner
 def signed(a):
     return a
 
 
-@inline
+@inner
 def dot4_i8(a, b, c):
     for i in range(4):
         c += sign_extend(a >> (8 * i), 8) * sign_extend(b >> (8 * i), 8)
     return c
 
 
-@inline
+@inner
 def dot4_u8(a, b, c):
     for i in range(4):
         c += ((a >> (8 * i)) & 255) * ((b >> (8 * i)) & 255)
@@ -253,7 +253,7 @@ def dot4_u8(a, b, c):
 # ---------------------------------------------------------------- floats
 
 
-@inline
+@inner
 def maximum_number(a, b):
     """IEEE 754-2008 maxNum, +0 above -0."""
     if a != a:
@@ -265,7 +265,7 @@ def maximum_number(a, b):
     return a if a > b else b
 
 
-@inline
+@inner
 def minimum_number(a, b):
     if a != a:
         return b
@@ -276,7 +276,7 @@ def minimum_number(a, b):
     return a if a < b else b
 
 
-@inline
+@inner
 def maximum_number64(a, b):
     if a != a:
         return b
@@ -287,7 +287,7 @@ def maximum_number64(a, b):
     return a if a > b else b
 
 
-@inline
+@inner
 def minimum_number64(a, b):
     if a != a:
         return b
@@ -298,7 +298,7 @@ def minimum_number64(a, b):
     return a if a < b else b
 
 
-@inline
+@inner
 def maximum(a, b):
     """IEEE 754-2019 maximum: NaN if either is."""
     if a != a:
@@ -308,7 +308,7 @@ def maximum(a, b):
     return maximum_number(a, b)
 
 
-@inline
+@inner
 def minimum(a, b):
     if a != a:
         return a
@@ -317,7 +317,7 @@ def minimum(a, b):
     return minimum_number(a, b)
 
 
-@inline
+@inner
 def median_number(a, b, c):
     if a != a or b != b or c != c:
         return minimum_number(minimum_number(a, b), c)
@@ -329,28 +329,28 @@ def median_number(a, b, c):
     return maximum_number(a, b)
 
 
-@inline
+@inner
 def _power_of_two(n):
     """2**n as float64 for -1022 <= n <= 1023."""
     return float64_of((n + 1023) << 52)
 
 
-@inline
+@inner
 def scale32(a, n):
     return float32(float64(a) * _power_of_two(clamp(n, -400, 400)))
 
 
-@inline
+@inner
 def scale16(a, n):
     return float32(float64(a) * _power_of_two(clamp(n, -100, 100)))
 
 
-@inline
+@inner
 def scale64(a, n):
     return math.ldexp(a, clamp(n, -3000, 3000))
 
 
-@inline
+@inner
 def fraction32(a):
     """a - floor(a), kept below one."""
     if a != a or abs(a) == _INFINITY:
@@ -358,17 +358,17 @@ def fraction32(a):
     return min(a - floor32(a), float32_of(np.int64(0x3F7FFFFF)))
 
 
-@inline
+@inner
 def frexp_mantissa32(a):
     return a if a != a or abs(a) == _INFINITY else float32(math.frexp(float64(a))[0])
 
 
-@inline
+@inner
 def frexp_exponent32(a):
     return np.int64(0) if a != a or abs(a) == _INFINITY else np.int64(math.frexp(float64(a))[1])
 
 
-@inline
+@inner
 def to_i32(a):
     """Truncate, saturate, NaN to 0."""
     if a != a:
@@ -376,14 +376,14 @@ def to_i32(a):
     return np.int64(min(max(trunc(a), -2147483648.0), 2147483647.0))
 
 
-@inline
+@inner
 def to_u32(a):
     if a != a:
         return np.int64(0)
     return np.int64(min(max(trunc(a), 0.0), 4294967295.0))
 
 
-@inline
+@inner
 def bf16_bits(a):
     """Round to bf16, nearest even; NaN stays NaN and becomes quiet."""
     x = bits32(a)
@@ -392,30 +392,30 @@ def bf16_bits(a):
     return (x + 0x7FFF + ((x >> 16) & 1)) >> 16
 
 
-@inline
+@inner
 def f16_bits(a):
     return half_bits(a)
 
 
-@inline
+@inner
 def f16_bits_toward_zero(a):
     rounded = half_bits(a)
     return rounded - 1 if abs(half_to_float32(rounded)) > abs(a) else rounded
 
 
-@inline
+@inner
 def fma16(a, b, c):
     """Fused multiply-add of halves, exact in float64 up to a tie that a half never sees."""
     return float32(half_to_float32(_half_from_double(float64(a) * float64(b) + float64(c))))
 
 
-@inline
+@inner
 def fma_round16(a, b, c):
     """Fused multiply-add of float32s rounded to half (v_fma_mixlo/hi): float32 first, as the chip does."""
     return fma32(a, b, c)
 
 
-@inline
+@inner
 def _half_from_double(x):
     """Round float64 to half once: to float32 by odd, then to half."""
     narrow = float32(x)
@@ -427,12 +427,12 @@ def _half_from_double(x):
     return half_bits(narrow)
 
 
-@inline
+@inner
 def _flush(a):
     return a * F0 if abs(a) < float32_of(np.int64(0x00800000)) else a
 
 
-@inline
+@inner
 def exp2(a, exception_inputs, exception_outputs):
     """v_exp_f32: correctly rounded, subnormal input and result flushed; the profile's exceptions come first."""
     if exception_inputs.size > 0:
@@ -443,58 +443,58 @@ def exp2(a, exception_inputs, exception_outputs):
     return _flush(float32(math.exp2(float64(_flush(a)))))
 
 
-@inline
+@inner
 def log2(a):
     return float32(math.log2(float64(_flush(a)))) if a > 0 else (-_INFINITY if _flush(a) == 0 else _NAN)
 
 
-@inline
+@inner
 def reciprocal(a):
     return _flush(float32(1.0 / float64(_flush(a))))
 
 
-@inline
+@inner
 def reciprocal_root(a):
     return float32(1.0 / math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
 
 
-@inline
+@inner
 def root(a):
     return float32(math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
 
 
-@inline
+@inner
 def sine(a):
     """v_sin_f32 takes revolutions."""
     return float32(math.sin(2 * math.pi * (float64(a) - floor(float64(a))))) if abs(a) < _INFINITY else _NAN
 
 
-@inline
+@inner
 def cosine(a):
     return float32(math.cos(2 * math.pi * (float64(a) - floor(float64(a))))) if abs(a) < _INFINITY else _NAN
 
 
-@inline
+@inner
 def exp2_half(a):
     return float32(math.exp2(float64(a)))
 
 
-@inline
+@inner
 def log2_half(a):
     return float32(math.log2(float64(a))) if a > 0 else (-_INFINITY if a == 0 else _NAN)
 
 
-@inline
+@inner
 def reciprocal_half(a):
     return float32(1.0 / float64(a))
 
 
-@inline
+@inner
 def reciprocal_root_half(a):
     return float32(1.0 / math.sqrt(float64(a))) if a >= 0 else _NAN
 
 
-@inline
+@inner
 def root_half(a):
     return float32(math.sqrt(float64(a))) if a >= 0 else _NAN
 
@@ -503,12 +503,12 @@ def root_half(a):
 # exponent range are scaled by 2**64 first, and the quotient is scaled back last.
 
 
-@inline
+@inner
 def _exponent32(a):
     return (bits32(a) >> 23) & 255
 
 
-@inline
+@inner
 def divide_scale_flag(a, b, c):
     """Whether v_div_fmas must undo a scaling; b is the denominator, c the numerator."""
     if b == 0 or c == 0 or b != b or c != c:
@@ -522,7 +522,7 @@ def divide_scale_flag(a, b, c):
     return np.int64(quotient_tiny and not (reciprocal_tiny and not quotient_tiny))
 
 
-@inline
+@inner
 def divide_scale(a, b, c):
     """v_div_scale_f32: a is b or c, the operand to be scaled."""
     if b == 0 or c == 0:
@@ -547,7 +547,7 @@ def divide_scale(a, b, c):
     return a
 
 
-@inline
+@inner
 def divide_fmas(a, b, c, scaled):
     value = fma32(a, b, c)
     if scaled:
@@ -555,7 +555,7 @@ def divide_fmas(a, b, c, scaled):
     return value
 
 
-@inline
+@inner
 def divide_fixup(a, b, c):
     """v_div_fixup_f32: quotient a of c / b, with the special cases put right."""
     if c != c or b != b:
@@ -573,21 +573,21 @@ def divide_fixup(a, b, c):
     return -result if negative else result
 
 
-@inline
+@inner
 def dot2_bf16(a, b, c):
     low = float32_of(a << 16) * float32_of(b << 16)
     high = float32_of(a & 0xFFFF0000) * float32_of(b & 0xFFFF0000)
     return low + high + c
 
 
-@inline
+@inner
 def dot2_f16(a, b, c):
     low = half_to_float32(a) * half_to_float32(b)
     high = half_to_float32(a >> 16) * half_to_float32(b >> 16)
     return low + high + c
 
 
-@inline
+@inner
 def _class(is_nan, quiet, infinite, subnormal, zero, negative, mask):
     if is_nan:
         bit = np.int64(1) if quiet else np.int64(0)
@@ -602,7 +602,7 @@ def _class(is_nan, quiet, infinite, subnormal, zero, negative, mask):
     return (mask >> bit) & 1
 
 
-@inline
+@inner
 def is_class_f32(a, mask):
     x = bits32(a)
     size = x & 0x7FFFFFFF
@@ -611,14 +611,14 @@ def is_class_f32(a, mask):
     )
 
 
-@inline
+@inner
 def is_class_f16(a, mask):
     x = half_bits(a)
     size = x & 0x7FFF
     return _class(size > 0x7C00, (x >> 9) & 1, size == 0x7C00, size < 0x0400, size == 0, x >> 15, mask)
 
 
-@inline
+@inner
 def is_class_f64(a, mask):
     x = bits64(a)
     size = x & 0x7FFFFFFFFFFFFFFF
@@ -631,43 +631,43 @@ def is_class_f64(a, mask):
 # ---------------------------------------------------------------- atomics on memory bits
 
 
-@inline
+@inner
 def add_bits32(m, a):
     return bits32(float32_of(m) + float32_of(a))
 
 
-@inline
+@inner
 def min_bits32(m, a):
     return bits32(minimum_number(float32_of(m), float32_of(a)))
 
 
-@inline
+@inner
 def max_bits32(m, a):
     return bits32(maximum_number(float32_of(m), float32_of(a)))
 
 
-@inline
+@inner
 def add_bits64(m, a):
     return bits64(float64_of(m) + float64_of(a))
 
 
-@inline
+@inner
 def min_bits64(m, a):
     return bits64(minimum_number64(float64_of(m), float64_of(a)))
 
 
-@inline
+@inner
 def max_bits64(m, a):
     return bits64(maximum_number64(float64_of(m), float64_of(a)))
 
 
-@inline
+@inner
 def add_halves_f16(m, a):
     low = half_bits(half_to_float32(m) + half_to_float32(a))
     return low | half_bits(half_to_float32(m >> 16) + half_to_float32(a >> 16)) << 16
 
 
-@inline
+@inner
 def add_halves_bf16(m, a):
     low = bf16_bits(float32_of(m << 16) + float32_of(a << 16))
     return low | bf16_bits(float32_of(m & 0xFFFF0000) + float32_of(a & 0xFFFF0000)) << 16

@@ -25,7 +25,7 @@ from .encoding import (
     VCC, WORDS,
 )  # fmt: skip
 from .matrix import multiply
-from .scalar import bits32, half_bits, half_to_float32, sign_extend
+from .scalar import inner, bits32, half_bits, half_to_float32, sign_extend
 
 _cases = generate.module()
 vector, scalar, branches, atomic = _cases.vector, _cases.scalar, _cases.branches, _cases.atomic
@@ -46,18 +46,18 @@ FAULT_KIND, FAULT_ROW, FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_WAVE, FAULT
 # ---------------------------------------------------------------- scalar registers
 
 
-@njit(error_model="numpy")
+@inner
 def scalar64(S, index):
     return np.int64(S[index]) | np.int64(S[index + 1]) << 32
 
 
-@njit(error_model="numpy")
+@inner
 def set_scalar64(S, index, value):
     S[index] = value & 0xFFFFFFFF
     S[index + 1] = (value >> 32) & 0xFFFFFFFF
 
 
-@njit(error_model="numpy")
+@inner
 def scalar_source(S, code, literals, row, k):
     """Source k as a scalar instruction sees it: an int64."""
     register, mode = np.int64(code[row, SOURCE + k]), np.int64(code[row, SOURCE_MODE + k])
@@ -70,7 +70,7 @@ def scalar_source(S, code, literals, row, k):
 # ---------------------------------------------------------------- vector operands
 
 
-@njit(error_model="numpy")
+@inner
 def modify(R, base, target, mode):
     """Apply a source's selection, conversion and sign modifiers."""
     if mode & DOUBLE:
@@ -106,7 +106,7 @@ def modify(R, base, target, mode):
             R[target + l] = (((np.int64(R[base + l]) >> shift) & mask) & keep) ^ flip
 
 
-@njit(error_model="numpy")
+@inner
 def vector_source(R, S, code, literals, row, k):
     """Offset into R of source k, materialised in a scratch row when it is no plain vector register."""
     register, mode = np.int64(code[row, SOURCE + k]), np.int64(code[row, SOURCE_MODE + k])
@@ -127,7 +127,7 @@ def vector_source(R, S, code, literals, row, k):
     return base
 
 
-@njit(error_model="numpy")
+@inner
 def dpp_lane(control, lane):
     """Lane that a data-parallel primitive reads for `lane`, -1 for none."""
     row, at = lane & 0x30, lane & 15
@@ -159,7 +159,7 @@ def dpp_lane(control, lane):
     return row | amount  # row_newbcast
 
 
-@njit(error_model="numpy")
+@inner
 def dpp(R, code, row, base, exec_mask):
     """Permute source 0 over lanes; return (its new offset, the lanes that may be written)."""
     control, masks = np.int64(code[row, DPP]), np.int64(code[row, DPP_MASKS])
@@ -178,7 +178,7 @@ def dpp(R, code, row, base, exec_mask):
     return target, exec_mask & enabled
 
 
-@njit(error_model="numpy")
+@inner
 def finish(R, F, result, target, mode):
     """Apply a result's modifiers in place, before it is written to `target`."""
     output = (mode & OUTPUT) >> OUTPUT_SHIFT
@@ -209,7 +209,7 @@ def finish(R, F, result, target, mode):
             R[result + l] = ((np.int64(R[result + l]) & 0xFFFF) << 16) | (np.int64(R[target + l]) & kept)
 
 
-@njit(error_model="numpy")
+@inner
 def write_back(R, result, target, words, exec_mask):
     """Copy a result's rows to their registers in the lanes that EXEC enables."""
     count = np.uint64(words * 64)
@@ -222,7 +222,7 @@ def write_back(R, result, target, words, exec_mask):
                 R[target + l] = R[result + l]
 
 
-@njit(error_model="numpy")
+@inner
 def step_vector(R, F, S, code, literals, row, exp2_inputs, exp2_outputs):
     exec_mask = scalar64(S, EXEC)
     count = np.int64(code[row, SOURCES])
@@ -252,7 +252,7 @@ def step_vector(R, F, S, code, literals, row, exp2_inputs, exp2_outputs):
         set_scalar64(S, EXEC, mask & exec_mask)
 
 
-@njit(error_model="numpy")
+@inner
 def step_scalar(S, code, literals, row):
     count = code[row, SOURCES]
     a = scalar_source(S, code, literals, row, 0) if count > 0 else np.int64(0)
@@ -273,7 +273,7 @@ def step_scalar(S, code, literals, row):
 # ---------------------------------------------------------------- lanes
 
 
-@njit(error_model="numpy")
+@inner
 def step_lane(R, S, code, literals, row, opcode):
     """Opcodes in the order of isa.lane."""
     exec_mask = scalar64(S, EXEC)
@@ -318,7 +318,7 @@ def step_lane(R, S, code, literals, row, opcode):
 # ---------------------------------------------------------------- memory
 
 
-@njit(error_model="numpy")
+@inner
 def read_bytes(bytes_, words, at, size):
     """`size` <= 8 bytes, little-endian, zero-extended."""
     if size == 4 and at & 3 == 0:
@@ -329,7 +329,7 @@ def read_bytes(bytes_, words, at, size):
     return value
 
 
-@njit(error_model="numpy")
+@inner
 def write_bytes(bytes_, words, at, size, value):
     if size == 4 and at & 3 == 0:
         words[at >> 2] = value & 0xFFFFFFFF
@@ -338,7 +338,7 @@ def write_bytes(bytes_, words, at, size, value):
         bytes_[at + i] = (value >> (8 * i)) & 0xFF
 
 
-@njit(error_model="numpy")
+@inner
 def merge(old, value, size, flags):
     """A loaded value as its register will hold it."""
     if flags & FLAG_SIGNED:
@@ -350,7 +350,7 @@ def merge(old, value, size, flags):
     return value & 0xFFFFFFFF
 
 
-@njit(error_model="numpy")
+@inner
 def find(address, size, starts, ends, last):
     """Index of the region that holds [address, address + size), -1 if none; `last` is tried first."""
     if last >= 0 and starts[last] <= address and address + size <= ends[last]:
@@ -367,7 +367,7 @@ def find(address, size, starts, ends, last):
     return -1
 
 
-@njit(error_model="numpy")
+@inner
 def move_lane(R, code, row, lane, register, bytes_, words, at, size, flags, transfer):
     """One lane's transfer between `size` bytes at `at` and consecutive registers; atomics return the old value."""
     if transfer == TRANSFER_ATOMIC:
@@ -405,7 +405,7 @@ def move_lane(R, code, row, lane, register, bytes_, words, at, size, flags, tran
             write_bytes(bytes_, words, at + 4 * w, 4, np.int64(R[index]))
 
 
-@njit(error_model="numpy")
+@inner
 def lds_load_aligned(R, A, target, offset, size, words, limit):
     """All lanes, whole aligned words: True if it could be done this way."""
     bad = np.int64(0)
@@ -425,7 +425,7 @@ def lds_load_aligned(R, A, target, offset, size, words, limit):
     return True
 
 
-@njit(error_model="numpy")
+@inner
 def lds_store_aligned(R, A, source, offset, size, words, limit):
     bad = np.int64(0)
     for l in range(N):
@@ -440,7 +440,7 @@ def lds_store_aligned(R, A, source, offset, size, words, limit):
     return True
 
 
-@njit(error_model="numpy")
+@inner
 def step_lds(R, S, code, literals, row, lds, lds_words, limit, fault):
     exec_mask = scalar64(S, EXEC)
     transfer, flags = np.int64(code[row, TRANSFER]), np.int64(code[row, FLAGS])
@@ -481,14 +481,14 @@ def step_lds(R, S, code, literals, row, lds, lds_words, limit, fault):
     return NO_FAULT
 
 
-@njit(error_model="numpy")
+@inner
 def set_fault(fault, kind, row, lane, address, size, write):
     fault[FAULT_KIND], fault[FAULT_ROW], fault[FAULT_LANE] = kind, row, lane
     fault[FAULT_ADDRESS], fault[FAULT_BYTES], fault[FAULT_WRITE] = address, size, write
     return kind
 
 
-@njit(error_model="numpy")
+@inner
 def exchange(R, S, code, literals, row, A, transfer, size, offset, lds, lds_words, limit, exec_mask, fault):
     """Reads that cross lanes: the transposing read and the permutations through the LDS crossbar."""
     target = np.int64(code[row, DESTINATION])
@@ -533,7 +533,7 @@ def exchange(R, S, code, literals, row, A, transfer, size, offset, lds, lds_word
     return NO_FAULT
 
 
-@njit(error_model="numpy")
+@inner
 def lane_address(R, S, code, literals, row, A, lane, size):
     """(address, bytes in bounds) of one lane's global access; fewer bytes than `size` mean a buffer's bounds cut it."""
     flags, offset = np.int64(code[row, FLAGS]), np.int64(code[row, OFFSET])
@@ -564,7 +564,7 @@ def lane_address(R, S, code, literals, row, A, lane, size):
     return address, size
 
 
-@njit(error_model="numpy")
+@inner
 def step_memory(R, S, code, literals, row, starts, ends, offsets, arena, arena_words, lds, lds_words, limit, private, private_words, private_size, fault):
     exec_mask = scalar64(S, EXEC)
     transfer, flags = np.int64(code[row, TRANSFER]), np.int64(code[row, FLAGS])
@@ -619,7 +619,7 @@ def step_memory(R, S, code, literals, row, starts, ends, offsets, arena, arena_w
     return NO_FAULT
 
 
-@njit(error_model="numpy")
+@inner
 def step_scalar_memory(S, code, literals, row, starts, ends, offsets, arena, arena_words, clock, fault):
     destination = np.int64(code[row, DESTINATION]) - SCALAR
     if code[row, TRANSFER] == TRANSFER_CLOCK:
@@ -652,7 +652,7 @@ def step_scalar_memory(S, code, literals, row, starts, ends, offsets, arena, are
 # ---------------------------------------------------------------- the loop
 
 
-@njit(error_model="numpy")
+@inner
 def run_wave(
     code, literals, shapes, R, F, S, pc, budget, lds, lds_words, lds_limit, private, private_words, private_size,
     starts, ends, offsets, arena, arena_words, dot, exp2_inputs, exp2_outputs, work, outputs, executed, fault,
