@@ -122,10 +122,9 @@ def attention(
     """softmax(scale * K q) V per query head in `dtype`: [N, Hk * QG, 128], zeros for an empty sequence."""
     out = torch.zeros(tensors.query.shape, dtype=dtype, device=tensors.query.device)
     grouped = tensors.query.to(dtype).unflatten(1, (layout.num_kv_heads, -1))
-    for sequence, length in enumerate(tensors.seq_lens.tolist()):
-        if length:
-            keys, values = dequantize(tensors, layout, sequence, dtype)
-            scores = torch.einsum("hgd,thd->hgt", grouped[sequence], keys) * softmax_scale
-            weighted = torch.einsum("hgt,thd->hgd", torch.softmax(scores, dim=-1), values)
-            out[sequence] = weighted.flatten(0, 1)
+    for sequence in range(len(out)):
+        keys, values = dequantize(tensors, layout, sequence, dtype)
+        scores = torch.einsum("hgd,thd->hgt", grouped[sequence], keys) * softmax_scale
+        weighted = torch.einsum("hgt,thd->hgd", torch.softmax(scores, dim=-1), values)
+        out[sequence] = weighted.flatten(0, 1)
     return out

@@ -399,8 +399,8 @@ def test_the_profiles_exp2_is_used_for_weights_and_for_rescaling(make_case: Make
 
 
 def test_the_sum_is_inverted_before_it_multiplies() -> None:
-    # 14 tokens of equal weight whose mean, 509/256, lies between two bfloat16 numbers. Division would round it
-    # to the even one below; float32(1/14) is a little more than 1/14, enough to round it up.
+    # 14 tokens of equal weight whose mean, 509/256, lies between two bfloat16 numbers. Division would round
+    # it to the even one below; float32(1/14) is a little more than 1/14, enough to round it up.
     values = np.where(np.arange(14) % 2, 255 / 128, 254 / 128).astype(F32)[:, None, None]
     tokens = np.broadcast_to(values, (14, 1, 128))
     query = np.ones((1, 8, 128), F32)
