@@ -166,7 +166,7 @@ def test_fma_chain_of_terms_far_apart() -> None:
                     assert result[0] == exact_fma(x, y, z)
 
 
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=str)
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.key)
 def test_rows_times_rows_is_each_row_times_each_row(
     rng: Generator, assert_same_bits: SameBits, profile: Profile
 ) -> None:

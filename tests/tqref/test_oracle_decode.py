@@ -267,7 +267,7 @@ def error_bound(case: Case) -> np.ndarray:
     return bound
 
 
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=str)
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.key)
 @pytest.mark.parametrize("partitions, groups", [(3, 1), (1, 3), (8, 2)])
 def test_decode_is_close_to_attention(
     make_case: MakeCase, profile: Profile, partitions: int, groups: int
