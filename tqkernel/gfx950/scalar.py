@@ -139,6 +139,15 @@ def multiply_add_carry(a, b, c):
 
 
 @inner
+def multiply_add_sign(a, b, c):
+    """Bit 64 of the signed 65-bit a * b + c."""
+    product = a * b
+    total = product + c
+    overflows = (product ^ total) & (c ^ total) < 0
+    return np.int64((total < 0) != overflows)
+
+
+@inner
 def clamp(a, low, high):
     return min(max(a, low), high)
 
@@ -253,13 +262,27 @@ def dot4_u8(a, b, c):
 # ---------------------------------------------------------------- floats
 
 
+# A signalling NaN makes the result of a minimum or maximum NaN, as IEEE 754-2008 says and as the chip does in the mode
+# that every compute kernel runs in (halves arrive widened, which quiets them).
+
+
+@inner
+def _is_signalling32(a):
+    return a != a and not bits32(a) & 0x00400000
+
+
+@inner
+def _is_signalling64(a):
+    return a != a and not bits64(a) & 0x0008000000000000
+
+
 @inner
 def maximum_number(a, b):
     """IEEE 754-2008 maxNum, +0 above -0."""
     if a != a:
-        return b
+        return _NAN if _is_signalling32(a) or _is_signalling32(b) else b
     if b != b:
-        return a
+        return _NAN if _is_signalling32(b) else a
     if a == b:
         return a if bits32(b) >> 31 else b
     return a if a > b else b
@@ -268,9 +291,9 @@ def maximum_number(a, b):
 @inner
 def minimum_number(a, b):
     if a != a:
-        return b
+        return _NAN if _is_signalling32(a) or _is_signalling32(b) else b
     if b != b:
-        return a
+        return _NAN if _is_signalling32(b) else a
     if a == b:
         return b if bits32(b) >> 31 else a
     return a if a < b else b
@@ -279,9 +302,9 @@ def minimum_number(a, b):
 @inner
 def maximum_number64(a, b):
     if a != a:
-        return b
+        return float64(_NAN) if _is_signalling64(a) or _is_signalling64(b) else b
     if b != b:
-        return a
+        return float64(_NAN) if _is_signalling64(b) else a
     if a == b:
         return a if bits64(b) < 0 else b
     return a if a > b else b
@@ -290,9 +313,9 @@ def maximum_number64(a, b):
 @inner
 def minimum_number64(a, b):
     if a != a:
-        return b
+        return float64(_NAN) if _is_signalling64(a) or _is_signalling64(b) else b
     if b != b:
-        return a
+        return float64(_NAN) if _is_signalling64(b) else a
     if a == b:
         return b if bits64(b) < 0 else a
     return a if a < b else b
@@ -573,6 +596,9 @@ def divide_fixup(a, b, c):
     return -result if negative else result
 
 
+# Two products and an addend, rounded after every addition in the order of the manual.
+
+
 @inner
 def dot2_bf16(a, b, c):
     low = float32_of(a << 16) * float32_of(b << 16)
@@ -581,10 +607,17 @@ def dot2_bf16(a, b, c):
 
 
 @inner
+def dot2c_bf16(a, b, c):
+    low = float32_of(a << 16) * float32_of(b << 16)
+    high = float32_of(a & 0xFFFF0000) * float32_of(b & 0xFFFF0000)
+    return c + low + high
+
+
+@inner
 def dot2_f16(a, b, c):
     low = half_to_float32(a) * half_to_float32(b)
     high = half_to_float32(a >> 16) * half_to_float32(b >> 16)
-    return low + high + c
+    return c + low + high
 
 
 @inner
