@@ -123,10 +123,17 @@ class _TileGroup:
         return np.where(self.live[:, None, :], scores * np.float32(softmax_scale), np.float32(-np.inf))
 
 
+def _maximum(values: Float32) -> Float32:
+    """IEEE 754-2019 maximum over the last axis: NaN if any is, and +0 above -0, which NumPy leaves to chance."""
+    largest: Float32 = values.max(axis=-1)
+    has_positive_zero = ((values == 0) & ~np.signbit(values)).any(axis=-1)
+    return np.where((largest == 0) & has_positive_zero, np.float32(0), largest)
+
+
 def _step(state: _State, scores: Float32, values: UInt16, profile: Profile) -> _State:
     """One tile of the online softmax: scores float32[waves, QG, 16], values uint16[waves, 16, 128]."""
-    # np.maximum propagates NaN and isneginf is false for it, so a NaN reaches every output of its row.
-    maximum = np.maximum(state.maximum, scores.max(axis=-1))
+    # The maximum propagates NaN and isneginf is false for it, so a NaN reaches every output of its row.
+    maximum = _maximum(np.concatenate([state.maximum[..., None], scores], axis=-1))
     below = np.where(np.isneginf(state.maximum), np.float32(0), state.maximum - maximum)
     rescale = exp2(below * LOG2E, profile)
     above = np.where(np.isneginf(maximum)[..., None], np.float32(-np.inf), scores - maximum[..., None])

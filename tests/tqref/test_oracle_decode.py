@@ -108,6 +108,8 @@ def exp2(x: F32) -> F32:
 
 
 def maximum(x: F32, y: F32) -> F32:
+    if x == 0 and y == 0:
+        return F32(0) if math.copysign(1, x) > 0 or math.copysign(1, y) > 0 else x
     return F32(math.nan) if math.isnan(x) or math.isnan(y) else max(x, y)
 
 
@@ -241,6 +243,16 @@ def test_decode_of_hostile_numbers_is_the_transcription(
     make_case: MakeCase, assert_same_bits: SameBits, name: str, profile: str
 ) -> None:
     assert_is_the_transcription(hostile_case(make_case, name), profile, [(0, 0, 0)], assert_same_bits)
+
+
+@pytest.mark.parametrize("signs", ["both", "negative"])
+def test_positive_zero_is_the_larger_zero(make_case: MakeCase, signs: str) -> None:
+    case = make_case([40], 1)
+    if signs == "negative":
+        case = replace(case, centroids=-np.abs(case.centroids), query=np.full_like(case.query, 0x3F80))
+    zeros = decode(replace(case, softmax_scale=0.0)).max_logits[0, 0, 0]
+    assert (zeros == 0).all()
+    assert (np.signbit(zeros) == (signs == "negative")).all()
 
 
 # --- how far from attention ---------------------------------------------------------------------------------
