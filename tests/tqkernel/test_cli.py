@@ -24,12 +24,17 @@ OTHER = "far_qg8_bs16_swtr"
 
 
 class OracleBackend:
-    """Stands in for a kernel: the oracle, with one bit of `out` flipped in the cases called `broken`."""
+    """Stands in for a kernel: the oracle, with one bit of `out` flipped in the case called `broken`."""
 
     name = "fake"
 
-    def __init__(self, broken: str | None = None, faulty: str | None = None) -> None:
-        self.broken, self.faulty = broken, faulty
+    def __init__(
+        self,
+        broken: str | None = None,
+        faulty: str | None = None,
+        place: tuple[int, ...] = (0, 2, 1, 5, 64),
+    ) -> None:
+        self.broken, self.faulty, self.place = broken, faulty, place
         self.profiles: list[str] = []
         self.transposes: list[bool] = []
 
@@ -40,7 +45,7 @@ class OracleBackend:
             raise RunError("memory fault at line 12")
         partials = decode(case, profile)
         out = partials.out.copy()
-        out[0, 2, 1, 5, 64] ^= np.uint16(case.name == self.broken)
+        out[self.place] ^= np.uint16(case.name == self.broken)
         return replace(partials, out=out)
 
 
@@ -213,12 +218,21 @@ def test_progress_is_drawn_on_a_terminal_only(
     assert "\r" not in captured.out
 
 
+def test_strict_compares_the_bits_of_nans(use_backend: Callable[..., Any]) -> None:
+    name = "nan_query_qg8_bs16_hwtr"
+    use_backend(OracleBackend(broken=name, place=(0, 0, 0, 3, 9)))
+    assert main(["check", name]) == 0
+    assert main(["check", name, "--strict"]) == 1
+
+
 def test_slow_work_is_announced_and_fast_work_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     progress = tqkernel.cli.Progress(1, sys.stderr)
-    with tqkernel.cli._announce_if_slow(progress, "compiling"):
+    monkeypatch.setattr(tqkernel.cli, "_SLOW_SECONDS", 0.2)
+    with tqkernel.cli._announce_if_slow(progress, "compiling") as timer:
         pass
+    timer.join()
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(tqkernel.cli, "_SLOW_SECONDS", 0.0)
     with tqkernel.cli._announce_if_slow(progress, "compiling") as timer:

@@ -109,7 +109,7 @@ def test_description_of_a_difference(partials: Partials) -> None:
 
 
 def test_first_is_by_place_then_by_order_of_computation(partials: Partials) -> None:
-    late_logit = with_bits(partials, "max_logits", (1, 1, 0, 0), 1)
+    late_logit = with_bits(partials, "max_logits", (1, 0, 0, 0), 1)
     early_out = with_bits(late_logit, "out", (0, 1, 0, 4, 9), 1)
     first = compare(partials, early_out).first
     assert first is not None and (first.output, first.sequence) == ("out", 0)
