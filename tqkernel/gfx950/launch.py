@@ -94,6 +94,11 @@ def _initial_scalars(program: Program, kernarg: bytes, address: int, poison: int
     return scalars, workgroup
 
 
+def _kernarg_segment(kernarg: bytes) -> np.ndarray:
+    """The segment as it lies in memory: LLVM widens aligned loads past its end, never past a 64-byte line."""
+    return np.frombuffer(kernarg.ljust(-(-len(kernarg) // 64) * 64 or 64, b"\xad"), dtype=np.uint8)
+
+
 def _check(program: Program, grid: Sequence[int], block: Sequence[int], kernarg: bytes) -> None:
     for name, value in (("grid", grid), ("block", block)):
         if len(value) != 3 or any(int(v) < 1 for v in value):
@@ -151,7 +156,7 @@ def launch(
     _check(program, grid, block, kernarg)
     from . import wave  # compiles, or loads what an earlier process compiled
 
-    address = memory.map("kernarg", np.frombuffer(kernarg or b"\0", dtype=np.uint8))
+    address = memory.map("kernarg", _kernarg_segment(kernarg))
     arena = memory.arena()
     regions = memory.regions()
     starts = np.array([r.address for r in regions], dtype=np.int64)
