@@ -22,7 +22,7 @@ class Difference:
     """One element that differs. `dim` is None for the outputs that have one value per row.
 
     expected and actual: bit patterns, 16 bits wide for `out` (bfloat16) and 32 for the others (float32).
-    ulps: how many representable numbers apart they are; a NaN counts as lying beyond infinity.
+    ulps: how many representable numbers apart they are; None when one of them is a NaN.
     """
 
     output: str
@@ -33,14 +33,15 @@ class Difference:
     dim: int | None
     expected: int
     actual: int
-    ulps: int
+    ulps: int | None
 
     def __str__(self) -> str:
         """E.g. `out[sequence 0, head 1, partition 0, row 3, dim 17]: kernel 0x3f81 (1.0078125), ...`."""
         axes = {name: getattr(self, name) for name in ("sequence", "head", "partition", "row", "dim")}
         where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
         kernel, oracle = (self._describe(bits) for bits in (self.actual, self.expected))
-        return f"{self.output}[{where}]: kernel {kernel}, oracle {oracle}, {self.ulps} ulp apart"
+        distance = "" if self.ulps is None else f", {self.ulps} ulp apart"
+        return f"{self.output}[{where}]: kernel {kernel}, oracle {oracle}{distance}"
 
     def _describe(self, bits: int) -> str:
         width, dtype = (4, np.uint16) if self.output == "out" else (8, np.uint32)
@@ -55,7 +56,7 @@ class Verdict:
     tokens          summed over the sequences
     bits_compared   all bits of the three outputs
     bits_differing  of these; all of them when the kernel did not finish, and then `error` says why
-    worst_ulps      the largest distance between two elements
+    worst_ulps      the largest distance between two numbers
     max_error       largest absolute difference between the kernel's combined output and float64 attention;
                     infinite where only one of the two is a NaN, NaN when the kernel did not finish
     seconds         wall time of oracle, kernel and comparison
@@ -126,7 +127,7 @@ def run_case(
 class Comparison:
     """How two decodes differ, by default not at all.
 
-    first: in order of sequence, head, partition and row. worst_ulps: the largest distance of two elements.
+    first: in order of sequence, head, partition and row. worst_ulps: the largest distance of two numbers.
     """
 
     bits_differing: int = 0
@@ -157,13 +158,15 @@ def _compare_output(name: str, expected: NDArray[Any], actual: NDArray[Any], str
             f"{name}: expected {expected.dtype}{list(expected.shape)}, got {actual.dtype}{list(actual.shape)}"
         )
     expected_bits, actual_bits = _bits(expected), _bits(actual)
+    expected_nan, actual_nan = np.isnan(_values(expected_bits)), np.isnan(_values(actual_bits))
     differing = expected_bits ^ actual_bits
     if not strict:
-        differing[np.isnan(_values(expected_bits)) & np.isnan(_values(actual_bits))] = 0
+        differing[expected_nan & actual_nan] = 0
     places = np.argwhere(differing)
     if not len(places):
         return Comparison()
     ulps = np.abs(_ordinal(expected_bits) - _ordinal(actual_bits))
+    numbers = ~(expected_nan | actual_nan)
     place = tuple(places[0].tolist())
     sequence, head, partition, row, *dim = place
     first = Difference(
@@ -175,9 +178,13 @@ def _compare_output(name: str, expected: NDArray[Any], actual: NDArray[Any], str
         dim=dim[0] if dim else None,
         expected=int(expected_bits[place]),
         actual=int(actual_bits[place]),
-        ulps=int(ulps[place]),
+        ulps=int(ulps[place]) if numbers[place] else None,
     )
-    return Comparison(int(np.bitwise_count(differing).sum()), first, int(ulps[differing != 0].max()))
+    return Comparison(
+        bits_differing=int(np.bitwise_count(differing).sum()),
+        first=first,
+        worst_ulps=int(ulps[numbers & (differing != 0)].max(initial=0)),
+    )
 
 
 def largest_error(actual: NDArray[Any], expected: NDArray[Any]) -> float:

@@ -55,9 +55,8 @@ class Table:
 def _explanation(verdict: Verdict) -> list[str]:
     if verdict.error is not None:
         return [f"kernel stopped: {verdict.error}"]
-    if verdict.first is None:
-        return []
-    return [f"first: {verdict.first}", f"worst: {verdict.worst_ulps} ulp apart"]
+    lines = [] if verdict.first is None else [f"first: {verdict.first}"]
+    return [*lines, f"worst: {verdict.worst_ulps} ulp apart"] if verdict.worst_ulps else lines
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tqkernel.compile import compile_listing
 from tqkernel.gate import Verdict, run_case
 from tqkernel.plan import VARIANTS, Variant
 from tqref import DEFAULT_PROFILE, PROFILES
+from tqref.numerics import bf16_to_f32
 
 NAMED = CASES["far_qg8_bs16_hwtr"]
 
@@ -130,3 +131,6 @@ def test_outputs_start_poisoned() -> None:
         "max_logits": (1, 3, 2, 8),
     }
     assert all(np.all(array.view(np.uint8) == POISON_BYTE) for array in outputs.values())
+    # A NaN could pass for one the kernel ought to have written.
+    for values in (bf16_to_f32(outputs["out"]), outputs["exp_sums"], outputs["max_logits"]):
+        assert np.isfinite(values).all() and (values != 0).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import tqkernel.cases
 from tqkernel.cases import CASES, UNUSED_TABLE_ENTRY, fixtures_directory
 from tqkernel.plan import VARIANTS
 from tqref import Case, attention, decode
+from tqref.cache import read_tokens
 from tqref.numerics import bf16_to_f32
 
 FOUR_GIB = 1 << 32
@@ -79,6 +81,8 @@ def test_sequences_of_a_batch_differ() -> None:
         out = attention(case)
         assert len(np.unique(out.reshape(len(out), -1)[1:], axis=0)) == len(out) - 1
         assert len(np.unique(case.query.reshape(len(out), -1), axis=0)) == len(out)
+        first_tokens = read_tokens(case, np.arange(1, len(out)), np.array(0), np.array(0))
+        assert len(np.unique(first_tokens.key_index, axis=0)) == len(out) - 1
 
 
 def test_ragged_lengths_surround_every_edge_and_tables_are_hostile_past_them() -> None:
@@ -138,6 +142,8 @@ def test_hostile_data_reaches_every_special_state() -> None:
         rows = case.query_group_size
         assert partials.max_logits.shape == (2, 3, 2, rows)
         # Scores of -inf in the first two tiles, finite later: the row recovers.
+        first_tiles = decode(replace(case, seq_lens=np.array([32, 40], np.int32)))
+        assert np.isneginf(first_tiles.max_logits[0, 1, 0, 0])
         assert np.isfinite(partials.max_logits[0, 1, 0, 0])
         assert np.isneginf(partials.max_logits[1, 0, 0, 1]) and partials.exp_sums[1, 0, 0, 1] == 0
         assert np.all(partials.exp_sums[0, 2, 0] == 256) and np.all(partials.exp_sums[0, 2, 1] == 300 - 256)
