@@ -5,5 +5,6 @@ from __future__ import annotations
 from .launch import Fault, Run, launch
 from .listing import ListingError, Program, UnsupportedInstruction, parse_listing
 from .memory import Memory
+from .sanitize import Finding
 
-__all__ = ["Fault", "ListingError", "Memory", "Program", "Run", "UnsupportedInstruction", "launch", "parse_listing"]
+__all__ = ["Fault", "Finding", "ListingError", "Memory", "Program", "Run", "UnsupportedInstruction", "launch", "parse_listing"]

@@ -31,9 +31,10 @@ COLUMNS = 25
 MAX_SOURCES = 4
 
 UNITS = ("vector", "scalar", "control", "lane", "lds", "memory", "scalar_memory", "matrix")
+UNIT_VECTOR, UNIT_SCALAR, UNIT_CONTROL, UNIT_LANE, UNIT_LDS, UNIT_MEMORY, UNIT_SCALAR_MEMORY, UNIT_MATRIX = range(8)
 
 # Control opcodes that the interpreter treats itself (isa.control lists them first).
-CODE_END, CODE_BARRIER = 0, 1
+CODE_END, CODE_BARRIER, CODE_WAIT = 0, 1, 2
 
 # Register codes. Vector registers first (256 ordinary, 256 accumulation), then a hidden pair for packed
 # instructions, then scalar registers under their hardware numbers.
@@ -82,9 +83,10 @@ FAULTS = (
     "none",
     "memory-fault",
     "lds-out-of-bounds",
-    "misaligned",
     "bad-branch",
     "runaway",
-    "unsupported",
 )
-NO_FAULT, MEMORY_FAULT, LDS_FAULT, MISALIGNED, BAD_BRANCH, RUNAWAY, UNSUPPORTED = range(7)
+NO_FAULT, MEMORY_FAULT, LDS_FAULT, BAD_BRANCH, RUNAWAY = range(5)
+
+# Columns of a fault record.
+FAULT_KIND, FAULT_ROW, FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_WAVE, FAULT_WRITE, FAULT_GROUP = range(8)

@@ -25,6 +25,11 @@ from .listing import atomic_meanings
 CHUNK = 40
 """Vector instructions per compiled function: compile time grows faster than a function does."""
 
+COMPILED = (
+    "scalar.py", "encoding.py", "state.py", "operands.py", "lanes.py", "transfer.py", "matrix.py", "sanitize.py", "wave.py",
+)  # fmt: skip
+"""The modules that numba compiles into the interpreter."""
+
 _LANE_SOURCE = {
     "u32": "int64(R[{r} + l])",
     "i32": "int64(int32(R[{r} + l]))",
@@ -143,7 +148,7 @@ def _text(*names: str) -> list[str]:
 @cache
 def fingerprint() -> str:
     """Hash of everything the compiled interpreter is made of."""
-    return _digest(_source(), *_text("scalar.py", "wave.py", "matrix.py", "encoding.py"))
+    return _digest(_source(), *_text(*COMPILED))
 
 
 @cache

@@ -15,11 +15,13 @@ import numpy as np
 from . import encoding as enc
 from .isa.matrix import SHAPES
 from .listing import Program
-from .matrix import ELEMENTS, dot_parameters
+from .matrix import ELEMENTS, MAX_OUTPUTS, WORKSPACE_ROWS, dot_parameters
 from .memory import Memory
+from .sanitize import Finding, findings, make_shadow
+from .state import GlobalMemory, Numerics
 
-QUANTUM = 64
-LIMIT = 1 << 34
+QUANTUM = 128
+ROW_LIMIT = 1 << 40
 POISON = 0xFFC0DEAD
 """What registers and LDS hold before anything is written: a NaN, an address no one maps, an odd integer."""
 
@@ -44,15 +46,19 @@ class Fault(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a launch did: how often each row of the program was executed (int64 [rows])."""
+    """What a launch did: how often each row of the program was executed (int64 [rows]), and what a sanitizer found."""
 
     program: Program
     executed: np.ndarray
+    findings: tuple[Finding, ...] = ()
 
 
 @cache
 def _shape_table() -> np.ndarray:
-    rows = [(s.rows, s.depth, s.blocks, ELEMENTS.index(s.element)) for s in SHAPES.values()]
+    rows = [
+        (s.rows, s.depth, s.blocks, ELEMENTS.index(s.element), s.operand_registers, s.result_registers)
+        for s in SHAPES.values()
+    ]
     return np.array(rows, dtype=np.int64)
 
 
@@ -67,31 +73,44 @@ _USER_SCALARS = (
 )
 
 
-def _initial_scalars(program: Program, kernarg: bytes, address: int, poison: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scalar registers at the start of a wave, and the registers of the workgroup ids (-1: not asked for)."""
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Scalar registers at the start of a wave, which of them the hardware sets, and where the workgroup ids go (-1: not)."""
+
+    scalars: np.ndarray
+    handed_over: np.ndarray
+    workgroup: np.ndarray
+
+
+def _start(program: Program, kernarg: bytes, address: int, poison: int) -> _Start:
     scalars = np.full(enc.SCALARS, poison & 0xFFFFFFFF, dtype=np.uint32)
+    handed_over = np.zeros(enc.SCALARS, dtype=np.uint8)
+
+    def hand_over(at: int, values: Sequence[int]) -> None:
+        scalars[at : at + len(values)] = values
+        handed_over[at : at + len(values)] = 1
+
     at = 0
     for name, size in _USER_SCALARS:
-        if not program.directives.get(name):
-            continue
-        if name == "user_sgpr_kernarg_segment_ptr":
-            scalars[at : at + 2] = address & 0xFFFFFFFF, address >> 32
-        at += size
+        if program.directives.get(name):
+            if name == "user_sgpr_kernarg_segment_ptr":
+                hand_over(at, (address & 0xFFFFFFFF, address >> 32))
+            at += size
     preload = program.directives.get("user_sgpr_kernarg_preload_length", 0)
     if preload:
         offset = 4 * program.directives.get("user_sgpr_kernarg_preload_offset", 0)
-        words = np.frombuffer(kernarg.ljust(offset + 4 * preload, b"\0"), dtype=np.uint32, offset=offset, count=preload)
-        scalars[at : at + preload] = words
+        padded = kernarg.ljust(offset + 4 * preload, b"\0")
+        hand_over(at, np.frombuffer(padded, dtype=np.uint32, offset=offset, count=preload).tolist())
     at = program.directives.get("user_sgpr_count", at + preload)
     workgroup = np.full(3, -1, dtype=np.int64)
     for axis, letter in enumerate("xyz"):
-        if program.directives.get(f"system_sgpr_workgroup_id_{letter}", 1 if axis == 0 else 0):
+        if program.directives.get(f"system_sgpr_workgroup_id_{letter}", int(axis == 0)):
             workgroup[axis] = at
+            hand_over(at, (0,))
             at += 1
-    scalars[enc.EXEC : enc.EXEC + 2] = 0xFFFFFFFF
-    scalars[enc.VCC : enc.VCC + 2] = poison & 0xFFFFFFFF
+    hand_over(enc.EXEC, (0xFFFFFFFF, 0xFFFFFFFF))
     scalars[enc.SCC] = 0
-    return scalars, workgroup
+    return _Start(scalars, handed_over, workgroup)
 
 
 def _kernarg_segment(kernarg: bytes) -> np.ndarray:
@@ -127,6 +146,8 @@ def launch(
     seed: int = 0,
     poison: int = POISON,
     dynamic_lds_bytes: int = 0,
+    row_limit: int = ROW_LIMIT,
+    sanitize: bool = False,
 ) -> Run:
     """Execute a kernel; its stores are then in `memory`.
 
@@ -144,6 +165,11 @@ def launch(
         Drives which wave of a workgroup runs next, and for how long.
     poison
         32-bit pattern of registers, LDS and private memory that nothing has written.
+    row_limit
+        A workgroup that executes more rows than this never ends.
+    sanitize
+        Also watch for what a correct kernel never does, see `sanitize`; on one thread, so that findings do not depend on
+        chance.
 
     Raises
     ------
@@ -162,23 +188,26 @@ def launch(
     starts = np.array([r.address for r in regions], dtype=np.int64)
     ends = starts + np.array([r.size for r in regions], dtype=np.int64)
     offsets = np.array([r.offset for r in regions], dtype=np.int64)
-    scalars, workgroup = _initial_scalars(program, kernarg, address, poison)
-    groups = int(np.prod(grid))
-    is_atomic = (program.code[:, enc.UNIT] == enc.UNITS.index("memory")) & (
-        program.code[:, enc.TRANSFER] == enc.TRANSFER_ATOMIC
-    )
-    count = 1 if is_atomic.any() else min(threads or os.cpu_count() or 1, groups)
+    start = _start(program, kernarg, address, poison)
+    groups, waves = int(np.prod(grid)), int(np.prod(block)) // enc.LANES
+    lds_bytes = program.lds_bytes + dynamic_lds_bytes
+    is_atomic = (program.code[:, enc.UNIT] == enc.UNIT_MEMORY) & (program.code[:, enc.TRANSFER] == enc.TRANSFER_ATOMIC)
+    count = 1 if sanitize or is_atomic.any() else min(threads or os.cpu_count() or 1, groups)
     executed = np.zeros((count, len(program.code)), dtype=np.int64)
     faults = np.zeros((count, 8), dtype=np.int64)
+    shadow = make_shadow(program, memory, waves, lds_bytes, start.handed_over, sanitize)
+    global_memory = GlobalMemory(starts, ends, offsets, arena, arena.view(np.uint32))
     _announce(wave.run_workgroups)
 
     def work(index: int) -> None:
+        numerics = Numerics(
+            dot_parameters(profile.dot), profile.exp2.exception_inputs, profile.exp2.exception_outputs,
+            np.empty((WORKSPACE_ROWS, MAX_OUTPUTS)), np.empty(MAX_OUTPUTS, np.float32),
+        )  # fmt: skip
         wave.run_workgroups(
-            program.code, program.literals, _shape_table(), index, groups, count, grid[0], grid[1], block[0], block[1],
-            int(np.prod(block)) // enc.LANES, QUANTUM, seed, poison, scalars, workgroup,
-            program.lds_bytes + dynamic_lds_bytes, program.private_bytes, starts, ends, offsets, arena,
-            arena.view(np.uint32), dot_parameters(profile.dot), profile.exp2.exception_inputs,
-            profile.exp2.exception_outputs, executed[index], faults[index], LIMIT,
+            program.code, program.literals, _shape_table(), index, groups, count, tuple(grid), tuple(block), QUANTUM,
+            seed, poison, start.scalars, start.workgroup, lds_bytes, program.private_bytes, global_memory, numerics,
+            executed[index], faults[index], row_limit, sanitize, shadow,
         )  # fmt: skip
 
     errors: list[BaseException] = []
@@ -205,7 +234,8 @@ def launch(
     broken = [record for record in faults if record[0] != enc.NO_FAULT]
     if broken:
         raise Fault(program, memory, min(broken, key=lambda record: int(record[7])), grid)
-    return Run(program, executed.sum(axis=0))
+    found = findings(shadow, program, memory, grid) if sanitize else []
+    return Run(program, executed.sum(axis=0), tuple(found))
 
 
 _announced = False

@@ -15,7 +15,19 @@ from __future__ import annotations
 import numpy as np
 
 from .encoding import LANES
-from .scalar import bits32, bits64, float32_of, float64_of, floor, fma32, fma64, half_to_float32, inner, sign_extend, trunc
+from .scalar import (
+    bits32,
+    bits64,
+    float32_of,
+    float64_of,
+    floor,
+    fma32,
+    fma64,
+    half_to_float32,
+    inner,
+    sign_extend,
+    trunc,
+)
 
 ELEMENTS = ("bf16", "f16", "f32", "i8", "f64")
 BF16, F16, F32, I8, F64 = range(len(ELEMENTS))

@@ -20,6 +20,7 @@ class Region:
     address: int
     size: int
     offset: int
+    is_output: bool = False
 
 
 class Memory:
@@ -40,8 +41,12 @@ class Memory:
         self._next += -(-(size + GAP) // ALIGNMENT) * ALIGNMENT
         return address
 
-    def map(self, name: str, array: np.ndarray, address: int | None = None) -> int:
+    def map(
+        self, name: str, array: np.ndarray, address: int | None = None, *, is_output: bool = False
+    ) -> int:
         """Map a copy of an array's bytes, at an address of the machine's choice or a given one; return the address.
+
+        The sanitizer takes an output's bytes as undefined until the kernel writes them, which it must do exactly once.
 
         Raises
         ------
@@ -56,7 +61,7 @@ class Memory:
         for region in self._regions:
             if address < region.address + region.size and region.address < address + content.size:
                 raise ValueError(f"{name}: [{address:#x}, +{content.size}) overlaps {region.name}")
-        self._regions.append(Region(name, address, content.size, self._used))
+        self._regions.append(Region(name, address, content.size, self._used, is_output))
         self._contents.append(content)
         self._used += -(-content.size // 64) * 64
         return address

@@ -11,6 +11,7 @@ INSTRUCTIONS = parse_table(
     """
     s_endpgm
     s_barrier
+    s_waitcnt               = imm
     s_branch                = label : True
     s_cbranch_scc0          = label : scc == 0
     s_cbranch_scc1          = label : scc != 0
@@ -18,7 +19,6 @@ INSTRUCTIONS = parse_table(
     s_cbranch_vccnz         = label : vcc != 0
     s_cbranch_execz         = label : exec == 0
     s_cbranch_execnz        = label : exec != 0
-    s_waitcnt               = imm
     s_nop                   = imm
     s_sleep                 = imm
     s_setprio               = imm

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from . import Instruction, parse_table
 
-
 TRANSFERS = """
 ds_read_b32             r1 = address         : load 4
 ds_read_b64             r2 = address         : load 8

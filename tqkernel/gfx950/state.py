@@ -1,0 +1,35 @@
+"""What the interpreter's functions hand each other: arrays under a name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class GlobalMemory(NamedTuple):
+    """Regions sorted by address: int64 starts, ends and offsets into the arena, which is one uint8 array (and uint32)."""
+
+    starts: np.ndarray
+    ends: np.ndarray
+    offsets: np.ndarray
+    arena: np.ndarray
+    words: np.ndarray
+
+
+class LocalMemory(NamedTuple):
+    """LDS of a workgroup, or private memory of a wave: uint8, the same as uint32, and its size (per lane if private)."""
+
+    data: np.ndarray
+    words: np.ndarray
+    size: int
+
+
+class Numerics(NamedTuple):
+    """A profile as arrays (see `matrix.dot_parameters` and `scalar.exp2`), and room for the matrix core to work in."""
+
+    dot: np.ndarray
+    exp2_inputs: np.ndarray
+    exp2_outputs: np.ndarray
+    work: np.ndarray
+    outputs: np.ndarray
