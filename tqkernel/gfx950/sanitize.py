@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -152,7 +152,7 @@ def make_shadow(
     arena = memory.arena().size if enabled else 0
     lds = lds_bytes if enabled else 0
     waves = waves if enabled else 0
-    reads, writes = footprint(program) if enabled else (np.zeros((0, 1, 2), np.int32),) * 2
+    reads, writes = _footprint(program) if enabled else (np.zeros((0, 1, 2), np.int32),) * 2
     state = np.full(arena, DEFINED, np.uint8)
     for region in regions:
         if enabled and region.is_output:
@@ -187,6 +187,8 @@ def make_shadow(
         found=np.zeros(1, np.int64),
     )
 
+
+_footprint = lru_cache(maxsize=64)(footprint)
 
 _BITWISE = re.compile(r"s_(mov|not|and|or|xor|nand|nor|xnor|andn1|andn2|orn1|orn2)(_saveexec|_wrexec)?_b(32|64)")
 

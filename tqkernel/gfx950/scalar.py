@@ -455,15 +455,45 @@ def _flush(a):
     return a * F0 if abs(a) < float32_of(np.int64(0x00800000)) else a
 
 
+# Every float32 whose exp2 lies within 16 float64 ulps of the middle of two float32s, where a float64 exp2 good to an ulp
+# cannot tell which way to round, with the correctly rounded result (bits of both). Found by searching all inputs.
+_HARD_EXP2 = np.array([
+    (0x33B8AA3B, 0x3F800001), (0x36879CF7, 0x3F800018), (0x37E338EB, 0x3F80009D), (0x383ECB1D, 0x3F800109),
+    (0x3A07857C, 0x3F800BBE), (0x3A0B4316, 0x3F800C11), (0x3B429D37, 0x3F804385), (0x3B53AA14, 0x3F804971),
+    (0x3C02A9AD, 0x3F80B5A3), (0x3D036455, 0x3F82E0C0), (0x3DC9ABE2, 0x3F890AB5), (0x3DEB2F8E, 0x3F8A9AEA),
+    (0xB338AA3B, 0x3F800000), (0xB338AA3C, 0x3F7FFFFF), (0xB466D4CB, 0x3F7FFFFE), (0xB4FDEA14, 0x3F7FFFFB),
+    (0xB5160A52, 0x3F7FFFF9), (0xB52D1F9A, 0x3F7FFFF8), (0xB63B8CF0, 0x3F7FFFDF), (0xB8ACAD70, 0x3F7FFC42),
+    (0xB8BBD3A2, 0x3F7FFBEE), (0xB8D3D026, 0x3F7FFB69), (0xBAE36F38, 0x3F7FB13A), (0xBAEC2B40, 0x3F7FAE34),
+    (0xBCAF4D02, 0x3F7C3B19), (0xBCF3A937, 0x3F7AC6B1), (0xBE1F29DE, 0x3F65DA56),
+], dtype=np.int64)  # fmt: skip
+
+
+@inner
+def _exp2(a):
+    """Correctly rounded 2**a."""
+    wide = math.exp2(float64(a))
+    if abs((bits64(wide) & 0x1FFFFFFF) - 0x10000000) <= 16:
+        for i in range(_HARD_EXP2.shape[0]):
+            if _HARD_EXP2[i, 0] == bits32(a):
+                return float32_of(_HARD_EXP2[i, 1])
+    return float32(wide)
+
+
 @inner
 def exp2(a, exception_inputs, exception_outputs):
     """v_exp_f32: correctly rounded, subnormal input and result flushed; the profile's exceptions come first."""
     if exception_inputs.size > 0:
         bits = bits32(a)
-        at = np.searchsorted(exception_inputs, np.uint32(bits))
-        if at < exception_inputs.size and np.int64(exception_inputs[at]) == bits:
-            return float32_of(np.int64(exception_outputs[at]))
-    return _flush(float32(math.exp2(float64(_flush(a)))))
+        low, high = 0, exception_inputs.size
+        while low < high:
+            middle = (low + high) // 2
+            if np.int64(exception_inputs[middle]) < bits:
+                low = middle + 1
+            else:
+                high = middle
+        if low < exception_inputs.size and np.int64(exception_inputs[low]) == bits:
+            return float32_of(np.int64(exception_outputs[low]))
+    return _flush(_exp2(_flush(a)))
 
 
 @inner
