@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tqkernel import bench
 from tqkernel.backends import Backend, UnavailableError
 from tqkernel.cases import CASES, NamedCase
 from tqkernel.compile import compile_listing
@@ -56,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tqgate {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_check, _add_isa):
+    for add in (_add_check, _add_isa, bench.add_command):
         add(commands)
     return parser
 
