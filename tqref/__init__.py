@@ -8,7 +8,7 @@ from __future__ import annotations
 from tqref.attention import attention
 from tqref.case import Case
 from tqref.combine import combine
-from tqref.decode import Partials, decode
+from tqref.decode import Partials, Tile, decode, tiles
 from tqref.layout import CacheLayout, MetadataField
 from tqref.numerics import DEFAULT_PROFILE, PROFILES, Exp2, FmaChainDot, GroupedDot, Profile
 
@@ -23,7 +23,9 @@ __all__ = [
     "MetadataField",
     "Partials",
     "Profile",
+    "Tile",
     "attention",
     "combine",
     "decode",
+    "tiles",
 ]

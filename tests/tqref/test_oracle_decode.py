@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tqref import PROFILES, Case, Exp2, Partials, Profile, attention, combine, decode
+from tqref import PROFILES, Case, Exp2, Partials, Profile, attention, combine, decode, tiles
 from tqref.attention import dequantized_tokens
-from tqref.numerics import bf16_to_f32
+from tqref.numerics import bf16_to_f32, f32_to_bf16
 
 mpmath = pytest.importorskip("mpmath")
 pytestmark = [
@@ -427,3 +427,25 @@ def test_no_sequences_or_no_tokens_at_all(make_case: MakeCase) -> None:
     assert np.all(combine(decode(case)) == 0) and np.all(attention(case) == 0)
     none = replace(case, query=case.query[:0], block_tables=case.block_tables[:0], seq_lens=case.seq_lens[:0])
     assert decode(none).out.shape == (0, 2, 2, 8, 128)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tiles_are_the_stages_of_decode(make_case: MakeCase, assert_same_bits: SameBits) -> None:
+    case = make_case([300, 40], 2)
+    expected = decode(case)
+    for sequence, head, partition in np.ndindex(expected.max_logits.shape[:3]):
+        stages = list(tiles(case, sequence, head, partition))
+        covered = case.num_partitions and partition * case.tile_groups_per_partition * 256
+        if covered >= case.seq_lens[sequence]:
+            assert stages == []
+            continue
+        assert [tile.start for tile in stages] == list(range(covered, covered + 16 * len(stages), 16))
+        assert_same_bits(stages[-1].maximum, expected.max_logits[sequence, head, partition])
+        assert_same_bits(stages[-1].total, expected.exp_sums[sequence, head, partition])
+        inverse = (F32(1) / stages[-1].total)[:, None]
+        assert_same_bits(
+            bf16_to_f32(f32_to_bf16(stages[-1].accumulator * inverse)),
+            bf16_to_f32(expected.out[sequence, head, partition]),
+        )
+        for before, after in zip(stages, stages[1:], strict=False):
+            assert_same_bits(after.rescaled, before.accumulator * after.rescale[:, None])
