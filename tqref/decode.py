@@ -133,7 +133,7 @@ class _TileGroup:
 
 
 def _maximum(values: Float32) -> Float32:
-    """IEEE 754-2019 maximum of the last axis: NaN if any is, and +0 above -0, which NumPy leaves to chance."""
+    """IEEE 754-2019 maximum of the last axis: NaN if any is; +0 above -0, which NumPy leaves to chance."""
     largest: Float32 = values.max(axis=-1)
     has_positive_zero = ((values == 0) & ~np.signbit(values)).any(axis=-1)
     return np.where((largest == 0) & has_positive_zero, np.float32(0), largest)

@@ -18,10 +18,11 @@ from .listing import Program
 from .matrix import ELEMENTS, MAX_OUTPUTS, WORKSPACE_ROWS, dot_parameters
 from .memory import Memory
 from .sanitize import Finding, findings, make_shadow
-from .state import GlobalMemory, Numerics
+from .state import GlobalMemory, Numerics, Trace
 
 QUANTUM = 128
 ROW_LIMIT = 1 << 40
+TRACE_CAPACITY = 1 << 19
 POISON = 0xFFC0DEAD
 """What registers and LDS hold before anything is written: a NaN, an address no one maps, an odd integer."""
 
@@ -51,6 +52,7 @@ class Run:
     program: Program
     executed: np.ndarray
     findings: tuple[Finding, ...] = ()
+    trace: Trace | None = None
 
 
 @cache
@@ -113,6 +115,20 @@ def _start(program: Program, kernarg: bytes, address: int, poison: int) -> _Star
     return _Start(scalars, handed_over, workgroup)
 
 
+def _empty_trace(capacity: int) -> Trace:
+    return Trace(
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int32),
+        np.empty((capacity, enc.LANES), np.uint32),
+        np.zeros(1, np.int64),
+    )
+
+
+def _trim(trace: Trace) -> Trace:
+    count = int(trace.count[0])
+    return Trace(trace.rows[:count], trace.registers[:count], trace.values[:count], trace.count)
+
+
 def _kernarg_segment(kernarg: bytes) -> np.ndarray:
     """The segment as it lies in memory: LLVM widens aligned loads past its end, never past a 64-byte line."""
     return np.frombuffer(kernarg.ljust(-(-len(kernarg) // 64) * 64 or 64, b"\xad"), dtype=np.uint8)
@@ -148,6 +164,7 @@ def launch(
     dynamic_lds_bytes: int = 0,
     row_limit: int = ROW_LIMIT,
     sanitize: bool = False,
+    trace: Sequence[int] | None = None,
 ) -> Run:
     """Execute a kernel; its stores are then in `memory`.
 
@@ -170,6 +187,8 @@ def launch(
     sanitize
         Also watch for what a correct kernel never does, see `sanitize`; on one thread, so that findings do not depend on
         chance.
+    trace
+        Run this workgroup alone, (x, y, z), and record every vector result of its only wave in `Run.trace`.
 
     Raises
     ------
@@ -192,7 +211,14 @@ def launch(
     groups, waves = int(np.prod(grid)), int(np.prod(block)) // enc.LANES
     lds_bytes = program.lds_bytes + dynamic_lds_bytes
     is_atomic = (program.code[:, enc.UNIT] == enc.UNIT_MEMORY) & (program.code[:, enc.TRANSFER] == enc.TRANSFER_ATOMIC)
-    count = 1 if sanitize or is_atomic.any() else min(threads or os.cpu_count() or 1, groups)
+    first, last = 0, groups
+    if trace is not None:
+        if waves != 1:
+            raise ValueError(f"trace: expected workgroups of one wave, got {waves}")
+        first = int(trace[0]) + grid[0] * (int(trace[1]) + grid[1] * int(trace[2]))
+        last = first + 1
+    recording = _empty_trace(TRACE_CAPACITY if trace is not None else 0)
+    count = 1 if sanitize or trace is not None or is_atomic.any() else min(threads or os.cpu_count() or 1, groups)
     executed = np.zeros((count, len(program.code)), dtype=np.int64)
     faults = np.zeros((count, 8), dtype=np.int64)
     shadow = make_shadow(program, memory, waves, lds_bytes, start.handed_over, sanitize)
@@ -205,9 +231,9 @@ def launch(
             np.empty((WORKSPACE_ROWS, MAX_OUTPUTS)), np.empty(MAX_OUTPUTS, np.float32),
         )  # fmt: skip
         wave.run_workgroups(
-            program.code, program.literals, _shape_table(), index, groups, count, tuple(grid), tuple(block), QUANTUM,
+            program.code, program.literals, _shape_table(), first + index, last, count, tuple(grid), tuple(block), QUANTUM,
             seed, poison, start.scalars, start.workgroup, lds_bytes, program.private_bytes, global_memory, numerics,
-            executed[index], faults[index], row_limit, sanitize, shadow,
+            executed[index], faults[index], row_limit, sanitize, shadow, recording,
         )  # fmt: skip
 
     errors: list[BaseException] = []
@@ -235,7 +261,7 @@ def launch(
     if broken:
         raise Fault(program, memory, min(broken, key=lambda record: int(record[7])), grid)
     found = findings(shadow, program, memory, grid) if sanitize else []
-    return Run(program, executed.sum(axis=0), tuple(found))
+    return Run(program, executed.sum(axis=0), tuple(found), _trim(recording) if trace is not None else None)
 
 
 _announced = False

@@ -33,3 +33,15 @@ class Numerics(NamedTuple):
     exp2_outputs: np.ndarray
     work: np.ndarray
     outputs: np.ndarray
+
+
+class Trace(NamedTuple):
+    """Vector results of one wave in the order of execution: row int32 [n], register int32 [n], value uint32 [n, 64].
+
+    `count` int64 [1] is how many there are; recording stops when the arrays are full. With none, nothing is recorded.
+    """
+
+    rows: np.ndarray
+    registers: np.ndarray
+    values: np.ndarray
+    count: np.ndarray

@@ -11,30 +11,9 @@ from numba import njit
 
 from . import generate
 from .encoding import (
-    BAD_BRANCH,
-    CODE_BARRIER,
-    CODE_END,
-    DESTINATION,
-    EXEC,
-    FAULT_GROUP,
-    FAULT_WAVE,
-    NO_FAULT,
-    OFFSET,
-    OPCODE,
-    RUNAWAY,
-    SCALARS,
-    SCC,
-    SOURCE,
-    UNIT,
-    UNIT_CONTROL,
-    UNIT_LANE,
-    UNIT_LDS,
-    UNIT_MATRIX,
-    UNIT_MEMORY,
-    UNIT_SCALAR,
-    UNIT_VECTOR,
-    VCC,
-    VECTOR_ROWS,
+    BAD_BRANCH, CODE_BARRIER, CODE_END, DESTINATION, DESTINATION_MODE, EXEC, FAULT_GROUP, FAULT_WAVE,
+    NO_FAULT, OFFSET, OPCODE, RUNAWAY, SCALAR, SCALARS, SCC, SOURCE, UNIT, UNIT_CONTROL, UNIT_LANE,
+    UNIT_LDS, UNIT_MATRIX, UNIT_MEMORY, UNIT_SCALAR, UNIT_VECTOR, VCC, VECTOR_ROWS, WORDS,
 )  # fmt: skip
 from .lanes import step_lane
 from .matrix import multiply
@@ -63,9 +42,26 @@ def step_matrix(R, F, code, literals, shapes, row, numerics):
 
 
 @inner
+def record(code, row, R, trace):
+    """Append the vector registers that a row has just written to the trace."""
+    destination, unit = np.int64(code[row, DESTINATION]), code[row, UNIT]
+    if destination < 0 or destination >= SCALAR or unit == UNIT_CONTROL:
+        return
+    words = np.int64(code[row, DESTINATION_MODE]) & (WORDS if unit == UNIT_VECTOR else 0x3F)
+    for w in range(words):
+        at = trace.count[0]
+        if at >= trace.rows.size:
+            return
+        trace.rows[at], trace.registers[at] = row, destination + w
+        for lane in range(64):
+            trace.values[at, lane] = R[(destination + w) * 64 + lane]
+        trace.count[0] = at + 1
+
+
+@inner
 def run_wave(
     code, literals, shapes, R, F, S, pc, budget, lds, private, memory, numerics, executed, fault,
-    sanitize, shadow, wave, group,
+    sanitize, shadow, trace, wave, group,
 ):  # fmt: skip
     """Run one wave from row `pc` until it ends, waits at a barrier, faults or has spent its budget of rows.
 
@@ -107,6 +103,8 @@ def run_wave(
             stop = step_scalar_memory(S, code, literals, row, memory, np.int64(executed[row]), fault)
         if stop != NO_FAULT:
             return pc, STOP_FAULT, budget
+        if trace.rows.size > 0:
+            record(code, row, R, trace)
     return pc, STOP_BUDGET, budget
 
 
@@ -139,7 +137,7 @@ def _build(fingerprint: str):  # type: ignore[no-untyped-def]
     @njit(nogil=True, cache=True, error_model="numpy")
     def run_workgroups(
         code, literals, shapes, first, last, step, grid, block, quantum, seed, poison, initial, workgroup_register,
-        lds_size, private_size, memory, numerics, executed, fault, limit, sanitize, shadow,
+        lds_size, private_size, memory, numerics, executed, fault, limit, sanitize, shadow, trace,
     ):  # fmt: skip
         """Run workgroups first, first + step, ... < last; stop at the first fault.
 
@@ -179,7 +177,7 @@ def _build(fingerprint: str):  # type: ignore[no-untyped-def]
                 private = LocalMemory(private_data[wave], private_data[wave].view(np.uint32), private_size)
                 pcs[wave], why, unused = run_wave(
                     code, literals, shapes, R[wave], R[wave].view(np.float32), S[wave], pcs[wave], budget, lds, private,
-                    memory, numerics, executed, fault, sanitize, shadow, wave, group,
+                    memory, numerics, executed, fault, sanitize, shadow, trace, wave, group,
                 )  # fmt: skip
                 left -= budget - unused
                 if why == STOP_BUDGET and left <= 0:
