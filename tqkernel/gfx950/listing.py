@@ -420,10 +420,9 @@ def _result_modifiers(row: _Row, instruction: Instruction, high: int) -> None:
         if result not in ("f32", "f16", "h16", "lo16", "hi16"):
             raise line.fail("clamp on an integer or float64 result is not modelled")
         mode |= enc.CLAMP
-    scale = {("mul", "2"): 1, ("mul", "4"): 2, ("div", "2"): 3}
-    for (key, value), code in scale.items():
-        if line.modifiers.get(key) == value:
-            mode |= code << enc.OUTPUT_SHIFT
+    if {"mul", "div"} & set(line.modifiers):
+        # The chip ignores these while subnormals are enabled, which `launch` requires.
+        raise line.fail("output scaling (mul, div) is not modelled")
     if high and "16" in result:
         mode |= enc.HIGH_HALF | enc.KEEP_OTHER_HALF
     select = line.modifiers.get("dst_sel", "DWORD")
@@ -690,7 +689,10 @@ def _matrix(line: _Line, instruction: Instruction) -> list[_Row]:
             raise line.fail(f"modifier {key} is not modelled")
     _destination(row, line.operands[0], instruction.results[0])
     for position, kind in enumerate(instruction.sources):
-        row.source(position, line.operands[1 + position], kind)
+        text = line.operands[1 + position]
+        if _register(text) is None:
+            kind = "f64" if instruction.name.endswith("f64") else "u32"
+        row.source(position, text, kind)
     return [row]
 
 
@@ -852,6 +854,17 @@ def parse_listing(text: str, kernel: str | None = None) -> Program:
         directives=directives,
         locations=locations,
     )
+
+
+def decode_line(number: int, text: str) -> None:
+    """Check that one assembly line can be decoded.
+
+    Raises
+    ------
+    UnsupportedInstruction
+        If its instruction or a modifier is not modelled.
+    """
+    _decode(_tokens(number, text))
 
 
 def _decode(line: _Line) -> list[_Row]:

@@ -154,13 +154,13 @@ def clamp(a, low, high):
 
 @inner
 def extract(a, offset, width):
-    """`width` bits of a 32-bit value from bit `offset`, both modulo 32."""
-    return (a >> (offset & 31)) & ((np.int64(1) << (width & 31)) - 1)
+    """`width` (up to 127) bits of a 32-bit value from bit `offset` modulo 32."""
+    return (a >> (offset & 31)) & ((np.int64(1) << min(width, np.int64(32))) - 1)
 
 
 @inner
 def extract_signed(a, offset, width):
-    n = width & 31
+    n = min(width, np.int64(32))
     return sign_extend(sign_extend(a, 32) >> (offset & 31), n) if n > 0 else np.int64(0)
 
 
@@ -440,14 +440,19 @@ def fma_round16(a, b, c):
 
 @inner
 def _half_from_double(x):
-    """Round float64 to half once: to float32 by odd, then to half."""
+    return half_bits(_float32_by_odd(x))
+
+
+@inner
+def _float32_by_odd(x):
+    """Round float64 to float32 such that one more rounding, to half, is right."""
     narrow = float32(x)
     if float64(narrow) != x and narrow == narrow and abs(narrow) != _INFINITY:
         bits = bits32(narrow)
         if abs(float64(narrow)) > abs(x):
             bits -= 1
         narrow = float32_of(bits | 1)
-    return half_bits(narrow)
+    return narrow
 
 
 @inner
@@ -502,18 +507,28 @@ def log2(a):
 
 
 @inner
+def _toward_zero(wide):
+    """A float64 cut to float32. The chip's reciprocals and roots are good to 1 ulp, not correctly rounded: cutting is as
+    good, and a kernel that takes them for exact shows."""
+    narrow = float32(wide)
+    if abs(float64(narrow)) > abs(wide) and abs(narrow) < _INFINITY:
+        narrow = float32_of(bits32(narrow) - 1)
+    return narrow
+
+
+@inner
 def reciprocal(a):
-    return _flush(float32(1.0 / float64(_flush(a))))
+    return _flush(_toward_zero(1.0 / float64(_flush(a))))
 
 
 @inner
 def reciprocal_root(a):
-    return float32(1.0 / math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
+    return _toward_zero(1.0 / math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
 
 
 @inner
 def root(a):
-    return float32(math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
+    return _toward_zero(math.sqrt(float64(_flush(a)))) if _flush(a) >= 0 else _NAN
 
 
 @inner
@@ -529,12 +544,12 @@ def cosine(a):
 
 @inner
 def exp2_half(a):
-    return float32(math.exp2(float64(a)))
+    return _float32_by_odd(math.exp2(float64(a)))
 
 
 @inner
 def log2_half(a):
-    return float32(math.log2(float64(a))) if a > 0 else (-_INFINITY if a == 0 else _NAN)
+    return _float32_by_odd(math.log2(float64(a))) if a > 0 else (-_INFINITY if a == 0 else _NAN)
 
 
 @inner
@@ -544,7 +559,7 @@ def reciprocal_half(a):
 
 @inner
 def reciprocal_root_half(a):
-    return float32(1.0 / math.sqrt(float64(a))) if a >= 0 else _NAN
+    return _float32_by_odd(1.0 / math.sqrt(float64(a))) if a >= 0 else _NAN
 
 
 @inner
@@ -567,12 +582,11 @@ def divide_scale_flag(a, b, c):
     if b == 0 or c == 0 or b != b or c != c:
         return np.int64(0)
     quotient_tiny = abs(c / b) < float32_of(np.int64(0x00800000))
-    reciprocal_tiny = abs(1.0 / float64(b)) < _power_of_two(np.int64(-126))
     if _exponent32(c) - _exponent32(b) >= 96:
         return np.int64(1)
     if abs(b) < float32_of(np.int64(0x00800000)):
         return np.int64(0)
-    return np.int64(quotient_tiny and not (reciprocal_tiny and not quotient_tiny))
+    return np.int64(quotient_tiny)
 
 
 @inner
@@ -590,7 +604,8 @@ def divide_scale(a, b, c):
     if abs(b) < minimum_normal:
         return scale32(a, up)
     if reciprocal_tiny and quotient_tiny:
-        return scale32(a, up) if is_denominator else a
+        # The manual scales the denominator up here, which would overflow it; down is what makes the quotient right.
+        return scale32(a, down) if is_denominator else a
     if reciprocal_tiny:
         return scale32(a, down)
     if quotient_tiny:
@@ -602,10 +617,27 @@ def divide_scale(a, b, c):
 
 @inner
 def divide_fmas(a, b, c, scaled):
-    value = fma32(a, b, c)
+    """v_div_fmas_f32: a fused step whose result is scaled back before its one rounding."""
     if scaled:
-        return scale32(value, np.int64(64) if _exponent32(c) > 127 else np.int64(-64))
-    return value
+        return scale64_to_32(_fma_by_odd(float64(a) * float64(b), float64(c)), _exponent32(c) > 127)
+    return fma32(a, b, c)
+
+
+@inner
+def _fma_by_odd(product, c):
+    """product + c to float64 by odd, which a later rounding to float32 does not notice."""
+    total = product + c
+    back = total - product
+    error = (product - (total - back)) + (c - back)
+    bits = bits64(total)
+    if error != 0 and error == error and not bits & 1:
+        bits += 1 if (error > 0) == (total > 0) else -1
+    return float64_of(bits)
+
+
+@inner
+def scale64_to_32(x, up):
+    return float32(x * _power_of_two(np.int64(64) if up else np.int64(-64)))
 
 
 @inner
@@ -623,6 +655,8 @@ def divide_fixup(a, b, c):
         result = F0
     elif _exponent32(c) - _exponent32(b) < -150:
         result = F0
+    elif a != a:  # infinity minus infinity in a quotient that overflows
+        result = _INFINITY
     return -result if negative else result
 
 
@@ -701,12 +735,12 @@ def add_bits32(m, a):
 
 @inner
 def min_bits32(m, a):
-    return bits32(minimum_number(float32_of(m), float32_of(a)))
+    return a if float32_of(a) < float32_of(m) else m
 
 
 @inner
 def max_bits32(m, a):
-    return bits32(maximum_number(float32_of(m), float32_of(a)))
+    return a if float32_of(a) > float32_of(m) else m
 
 
 @inner
@@ -716,12 +750,12 @@ def add_bits64(m, a):
 
 @inner
 def min_bits64(m, a):
-    return bits64(minimum_number64(float64_of(m), float64_of(a)))
+    return a if float64_of(a) < float64_of(m) else m
 
 
 @inner
 def max_bits64(m, a):
-    return bits64(maximum_number64(float64_of(m), float64_of(a)))
+    return a if float64_of(a) > float64_of(m) else m
 
 
 @inner

@@ -16,12 +16,12 @@ s_mulk_i32      u32     = +i32 i16      : a * b
 s_mul_i32       u32     = i32 i32       : a * b
 s_mul_hi_u32    u32     = u32 u32       : multiply_high_unsigned(a, b)
 s_mul_hi_i32    u32     = i32 i32       : (a * b) >> 32
-s_absdiff_i32   u32 scc = i32 i32       : abs(a - b) ; a != b
+s_absdiff_i32   u32 scc = i32 i32       : abs(signed32(a - b)) ; a != b
 s_abs_i32       u32 scc = i32           : abs(a) ; a != 0
 s_min_i32       u32 scc = i32 i32       : min(a, b) ; a < b
 s_min_u32       u32 scc = u32 u32       : min(a, b) ; a < b
-s_max_i32       u32 scc = i32 i32       : max(a, b) ; a > b
-s_max_u32       u32 scc = u32 u32       : max(a, b) ; a > b
+s_max_i32       u32 scc = i32 i32       : max(a, b) ; a >= b
+s_max_u32       u32 scc = u32 u32       : max(a, b) ; a >= b
 s_lshl1_add_u32 u32 scc = u32 u32       : (a << 1) + b ; ((a << 1) + b) >> 32 != 0
 s_lshl2_add_u32 u32 scc = u32 u32       : (a << 2) + b ; ((a << 2) + b) >> 32 != 0
 s_lshl3_add_u32 u32 scc = u32 u32       : (a << 3) + b ; ((a << 3) + b) >> 32 != 0
@@ -35,8 +35,8 @@ s_ashr_i32      u32 scc = i32 u32       : a >> (b & 31) ; a >> (b & 31) != 0
 s_lshl_b64      u64 scc = u64 u32       : a << (b & 63) ; a << (b & 63) != 0
 s_lshr_b64      u64 scc = u64 u32       : logical_right(a, b & 63) ; logical_right(a, b & 63) != 0
 s_ashr_i64      u64 scc = u64 u32       : a >> (b & 63) ; a >> (b & 63) != 0
-s_bfe_u32       u32 scc = u32 u32       : extract(a, b, b >> 16) ; extract(a, b, b >> 16) != 0
-s_bfe_i32       u32 scc = u32 u32       : extract_signed(a, b, b >> 16) ; extract_signed(a, b, b >> 16) != 0
+s_bfe_u32       u32 scc = u32 u32       : extract(a, b, (b >> 16) & 127) ; extract(a, b, (b >> 16) & 127) != 0
+s_bfe_i32       u32 scc = u32 u32       : extract_signed(a, b, (b >> 16) & 127) ; extract_signed(a, b, (b >> 16) & 127) != 0
 s_bfe_u64       u64 scc = u64 u32       : extract64(a, b, b >> 16) ; extract64(a, b, b >> 16) != 0
 s_bfm_b32       u32     = u32 u32       : ((1 << (a & 31)) - 1) << (b & 31)
 s_bfm_b64       u64     = u32 u32       : ((1 << (a & 63)) - 1) << (b & 63)
