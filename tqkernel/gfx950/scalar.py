@@ -518,7 +518,9 @@ def _toward_zero(wide):
 
 @inner
 def reciprocal(a):
-    return _flush(_toward_zero(1.0 / float64(_flush(a))))
+    wide = 1.0 / float64(_flush(a))
+    # A division by a number whose mantissa is all ones comes out right only if its reciprocal is rounded to nearest.
+    return _flush(float32(wide) if bits32(a) & 0x7FFFFF == 0x7FFFFF else _toward_zero(wide))
 
 
 @inner

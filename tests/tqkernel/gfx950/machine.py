@@ -70,7 +70,7 @@ def planes(array: Array) -> list[Array]:
     return [np.ascontiguousarray(words[:, i]) for i in range(words.shape[1])]
 
 
-_STORE = "global_store_dword v254, v{0}, s[98:99]\n" "s_add_u32 s98, s98, {1}\n" "s_addc_u32 s99, s99, 0\n"
+_STORE = "global_store_dword v254, v{0}, s[98:99]\ns_add_u32 s98, s98, {1}\ns_addc_u32 s99, s99, 0\n"
 
 
 def _store(result: str, stride: int) -> list[str]:
@@ -80,7 +80,9 @@ def _store(result: str, stride: int) -> list[str]:
     file, first, count = _range(result)
     lines = []
     for i in range(count):
-        source = {"exec": f"s{92 + i}", "vcc": f"vcc_{'lo' if i == 0 else 'hi'}"}.get(file, f"{file}{first + i}")
+        source = {"exec": f"s{92 + i}", "vcc": f"vcc_{'lo' if i == 0 else 'hi'}"}.get(
+            file, f"{file}{first + i}"
+        )
         register = str(first + i)
         if file == "a":
             lines.append(f"v_accvgpr_read_b32 v255, {source}\n")
@@ -135,7 +137,11 @@ def run(
     for register, array in vectors.items():
         _, first, _ = _range(register)
         for i, plane in enumerate(planes(array)):
-            lines += [f"global_load_dword v{first + i}, v254, s[96:97]", f"s_add_u32 s96, s96, {stride}", "s_addc_u32 s97, s97, 0"]
+            lines += [
+                f"global_load_dword v{first + i}, v254, s[96:97]",
+                f"s_add_u32 s96, s96, {stride}",
+                "s_addc_u32 s97, s97, 0",
+            ]
             columns.append(plane)
     late = []
     for register, array in scalars.items():
@@ -164,7 +170,15 @@ def run(
     target = memory.map("out", np.zeros(max(words, 1) * count, np.uint32))
     kernarg = struct.pack(f"<{2 + len(pointers)}Q", source, target, *pointers)
     kernel = program("\n".join(lines), lds=lds, private=private, kernarg=len(kernarg))
-    launch(kernel, (count // (LANES * waves), 1, 1), (LANES * waves, 1, 1), kernarg, memory, PROFILES[profile], threads=1)
+    launch(
+        kernel,
+        (count // (LANES * waves), 1, 1),
+        (LANES * waves, 1, 1),
+        kernarg,
+        memory,
+        PROFILES[profile],
+        threads=1,
+    )
     for register, array in buffers.items():
         array[...] = memory.read(f"buffer {register}").view(array.dtype).reshape(array.shape)
     out = memory.read("out").view(np.uint32).reshape(-1, count)

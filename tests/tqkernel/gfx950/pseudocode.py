@@ -364,7 +364,12 @@ class Parser:
             letter = "u" if "U" in text else "i"
             value = int(text.rstrip("UL"), 0)
             width = 64 if "LL" in text else 32
-            return ("integer", value, "literal" if text.startswith("0x") and "L" not in text else letter, width)
+            return (
+                "integer",
+                value,
+                "literal" if text.startswith("0x") and "L" not in text else letter,
+                width,
+            )
         if kind == "name":
             if self.accept("("):
                 arguments = []
@@ -463,7 +468,12 @@ class Evaluator:
         if target[0] == "name":
             name = target[1]
             old = frame.names.get(name)
-            if isinstance(old, Value) and kind is not None and old.width > value.width and name in ("D0", "VDATA"):
+            if (
+                isinstance(old, Value)
+                and kind is not None
+                and old.width > value.width
+                and name in ("D0", "VDATA")
+            ):
                 value = Value(_merge(old.bits, value.bits, 0, value.width), old.kind, old.width)
             frame.names[name] = _choose(frame.active, value, old if isinstance(old, Value) else None)
             return
@@ -533,7 +543,9 @@ class Evaluator:
         base, at = self.value(node), self.value(position).bits
         if isinstance(base, list):
             stack = np.stack([value.bits for value in base])
-            at = np.minimum(at, U64(len(base) - 1)).astype(np.int64)  # lanes of other branches may be out of range
+            at = np.minimum(at, U64(len(base) - 1)).astype(
+                np.int64
+            )  # lanes of other branches may be out of range
             return Value(stack[at, np.arange(self.frame.lanes)], base[0].kind, base[0].width)
         return make((base.bits >> at) & U64(1), "u", 1)
 
@@ -674,8 +686,14 @@ def _extremum(pick: Callable[[Array, Array], Array]) -> Callable[[Value, Value],
     def function(a: Value, b: Value) -> Value:
         x, y = a.real(), b.real()
         tie = (x == y) & (x == 0)
-        negative = np.where(pick(np.float64(0), np.float64(1)) == 1, np.signbit(x) & np.signbit(y), np.signbit(x) | np.signbit(y))
-        result = np.where(np.isnan(x) | np.isnan(y), np.nan, np.where(tie, np.where(negative, -0.0, 0.0), pick(x, y)))
+        negative = np.where(
+            pick(np.float64(0), np.float64(1)) == 1,
+            np.signbit(x) & np.signbit(y),
+            np.signbit(x) | np.signbit(y),
+        )
+        result = np.where(
+            np.isnan(x) | np.isnan(y), np.nan, np.where(tie, np.where(negative, -0.0, 0.0), pick(x, y))
+        )
         return real(result, a)
 
     return function
@@ -697,7 +715,9 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "isNAN": lambda a: _flag(np.isnan(a.real())),
     "isSignalNAN": lambda a: _flag(_signalling(a)),
     "isQuietNAN": lambda a: _flag(np.isnan(a.real()) & ~_signalling(a)),
-    "isZero": lambda a, sign: _flag((a.real() == 0) & (np.signbit(a.real()) == (sign.integer().view(np.int64) < 0))),
+    "isZero": lambda a, sign: _flag(
+        (a.real() == 0) & (np.signbit(a.real()) == (sign.integer().view(np.int64) < 0))
+    ),
     "cvtToQuietNAN": _keep_signalling,
     "isEven": lambda a: _flag(np.fmod(a.real(), 2) == 0),
     "signext": lambda a: make(a.integer(), "i", 64),
@@ -713,6 +733,7 @@ def _program(name: str) -> list[Node]:
     text = re.sub(r"(is\w+NAN)\(64'F\((.*?)\)\)", r"\1(\2)", texts()[name])
     text = re.sub(r"64'F\((\w+\.f\d+)\) == ([+-])0\.0", r"isZero(\1, \g<2>1)", text)
     text = re.sub(r"(S\d\.f64) == ([+-])0\.0", r"isZero(\1, \g<2>1)", text)
+    text = text.replace("EXEC.u64[laneId] = D0.u64[laneId]", "D0.u64[laneId]")
     # Addresses and instruction fields come from the caller.
     text = re.sub(r"^\s*(addr|TTBL) = .*?;", "", text, flags=re.M).replace("D.b32", "D0.b32")
     return Parser(text).block()
@@ -725,7 +746,11 @@ def evaluate(name: str, registers: dict[str, Any], lanes: int) -> dict[str, Any]
     they are afterwards, with MASK for the lane's bit of a lane mask that was written.
     """
     frame = Frame(lanes)
-    modes = {"ROUND_MODE": "", "ROUND_NEAREST_EVEN": "ROUND_NEAREST_EVEN", "ROUND_TOWARD_ZERO": "ROUND_TOWARD_ZERO"}
+    modes = {
+        "ROUND_MODE": "",
+        "ROUND_NEAREST_EVEN": "ROUND_NEAREST_EVEN",
+        "ROUND_TOWARD_ZERO": "ROUND_TOWARD_ZERO",
+    }
     ieee = Value(np.ones(lanes, dtype=U64), "u", 1)
     frame.names = {**modes, **registers, "WAVE_MODE": {"IEEE": ieee}}
     program = _program(name)

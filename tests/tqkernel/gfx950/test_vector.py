@@ -24,7 +24,9 @@ SPECIAL = {"v_fmamk_f32", "v_fmaak_f32"}
 COVERED = frozenset(
     name
     for name, instruction in instruction_set().items()
-    if instruction.unit == "vector" and not name.startswith(("v_cmp", "v_div_")) and instruction.accuracy == "exact" or name.startswith("v_dot2")
+    if instruction.unit == "vector"
+    and not name.startswith("v_cmp")
+    and (instruction.accuracy == "exact" or name.startswith("v_dot2"))
 )
 
 
@@ -62,7 +64,10 @@ def _exact(function: Callable[..., int], bits: int = 64) -> Callable[..., Array]
     kind = U64 if bits == 64 else U32
 
     def over(*columns: Array) -> Array:
-        return np.array([function(*row) & (1 << bits) - 1 for row in zip(*(c.tolist() for c in columns), strict=True)], kind)
+        return np.array(
+            [function(*row) & (1 << bits) - 1 for row in zip(*(c.tolist() for c in columns), strict=True)],
+            kind,
+        )
 
     return over
 
@@ -77,7 +82,11 @@ def _i64(x: int) -> int:
 
 def _fraction(a: Array) -> Array:
     x = f32(a)
-    return to_f32(np.where(np.isinf(x), np.nan, np.minimum((x - np.floor(x)).astype(np.float32), np.float32(1 - 2**-24))))
+    return to_f32(
+        np.where(
+            np.isinf(x), np.nan, np.minimum((x - np.floor(x)).astype(np.float32), np.float32(1 - 2**-24))
+        )
+    )
 
 
 def _leading(x: int) -> int:
@@ -136,11 +145,41 @@ SOURCES = {
 # LLVM's zeroesHigh16BitsOfDest for gfx9; every other 16-bit result leaves the upper half alone.
 ZEROES_HIGH = {
     f"v_{name}"
-    for name in (
-        "cvt_f16_f32 cvt_f16_u16 cvt_f16_i16 cvt_u16_f16 cvt_i16_f16 rcp_f16 sqrt_f16 rsq_f16 log_f16 exp_f16 floor_f16 "
-        "ceil_f16 trunc_f16 rndne_f16 add_f16 sub_f16 subrev_f16 mul_f16 fmac_f16 add_u16 sub_u16 subrev_u16 mul_lo_u16 "
-        "lshlrev_b16 lshrrev_b16 ashrrev_i16 max_f16 min_f16 max_u16 max_i16 min_u16 min_i16 ldexp_f16"
-    ).split()
+    for name in [
+        "cvt_f16_f32",
+        "cvt_f16_u16",
+        "cvt_f16_i16",
+        "cvt_u16_f16",
+        "cvt_i16_f16",
+        "rcp_f16",
+        "sqrt_f16",
+        "rsq_f16",
+        "log_f16",
+        "exp_f16",
+        "floor_f16",
+        "ceil_f16",
+        "trunc_f16",
+        "rndne_f16",
+        "add_f16",
+        "sub_f16",
+        "subrev_f16",
+        "mul_f16",
+        "fmac_f16",
+        "add_u16",
+        "sub_u16",
+        "subrev_u16",
+        "mul_lo_u16",
+        "lshlrev_b16",
+        "lshrrev_b16",
+        "ashrrev_i16",
+        "max_f16",
+        "min_f16",
+        "max_u16",
+        "max_i16",
+        "min_u16",
+        "min_i16",
+        "ldexp_f16",
+    ]
 }
 
 
@@ -148,11 +187,23 @@ def quiet_halves(column: Array) -> Array:
     """Signalling NaN halves made quiet: the machine widens halves on the way in, which cannot tell the two apart."""
     for shift in (0, 16):
         half_bits = column >> U32(shift)
-        column = np.where(half_bits & U32(0x7C00) == U32(0x7C00), column | (half_bits & U32(0x3FF) != 0) * U32(0x200 << shift), column)
+        column = np.where(
+            half_bits & U32(0x7C00) == U32(0x7C00),
+            column | (half_bits & U32(0x3FF) != 0) * U32(0x200 << shift),
+            column,
+        )
     return column.astype(U32)
 
 
-ORDERING_HALVES = {"v_max_f16", "v_min_f16", "v_max3_f16", "v_min3_f16", "v_med3_f16", "v_pk_max_f16", "v_pk_min_f16"}
+ORDERING_HALVES = {
+    "v_max_f16",
+    "v_min_f16",
+    "v_max3_f16",
+    "v_min3_f16",
+    "v_med3_f16",
+    "v_pk_max_f16",
+    "v_pk_min_f16",
+}
 
 
 def result_width(name: str, result: str) -> int:
@@ -165,7 +216,9 @@ def pair(first: int, wide: bool) -> str:
     return f"v[{first}:{first + 1}]" if wide else f"v{first}"
 
 
-def expected(name: str, operands: list[Array], old: Array, carry: Array | None, table: int) -> tuple[Array, Array | None]:
+def expected(
+    name: str, operands: list[Array], old: Array, carry: Array | None, table: int
+) -> tuple[Array, Array | None]:
     """(result bits, lane-mask bits) of an instruction on its explicit sources."""
     lanes = len(old)
     if name in EXPRESSIONS:
@@ -185,7 +238,11 @@ def expected(name: str, operands: list[Array], old: Array, carry: Array | None, 
 @pytest.mark.parametrize("name", sorted(COVERED - SPECIAL))
 def test_result_is_what_the_manual_says(name: str) -> None:
     instruction = instruction_set()[name]
-    kinds = [kind.lstrip("+") for kind in instruction.sources if kind not in ("mask", "vcc", "table") and kind[0] != "+"]
+    kinds = [
+        kind.lstrip("+")
+        for kind in instruction.sources
+        if kind not in ("mask", "vcc", "table") and kind[0] != "+"
+    ]
     kinds = ["f32" if kind == "mix" else kind for kind in kinds]
     kinds = list(SOURCES.get(name, kinds))[: len(kinds)]
     columns = inputs((*kinds, "u64" if "64" in instruction.results[0] else "u32"))
@@ -221,7 +278,14 @@ def test_result_is_what_the_manual_says(name: str) -> None:
     want, want_mask = expected(name, operands, old, carry if uses_carry else None, table)
     result = instruction.results[0]
     width = result_width(name, result)
-    kind = PAIRS.get(name) or {"f32": "f32", "f64": "f64", "f16": "f16", "h16": "f16", "lo16": "f16", "hi16": "f16"}.get(result, "u")
+    kind = PAIRS.get(name) or {
+        "f32": "f32",
+        "f64": "f64",
+        "f16": "f16",
+        "h16": "f16",
+        "lo16": "f16",
+        "hi16": "f16",
+    }.get(result, "u")
     if result == "hi16":
         assert_same(got & U32(0xFFFF), old & U32(0xFFFF), "u", [*operands, old], f"{name}, the other half")
         got = got >> U32(16)
@@ -259,16 +323,29 @@ def test_fma_with_a_literal(constant: int) -> None:
 def test_bitop3_reads_its_truth_table(table: int) -> None:
     # 0xF0, 0xCC, 0xAA hold every combination of three bits once.
     a, b, c = (np.full(LANES, byte, U32) for byte in (0xF0, 0xCC, 0xAA))
-    ((got,),) = run([Step(f"v_bitop3_b32 v20, v2, v4, v6 bitop3:{table:#x}", ("v20",))], {"v2": a, "v4": b, "v6": c})
+    ((got,),) = run(
+        [Step(f"v_bitop3_b32 v20, v2, v4, v6 bitop3:{table:#x}", ("v20",))], {"v2": a, "v4": b, "v6": c}
+    )
     assert (got & U32(0xFF)).tolist() == [table] * LANES
 
 
 def test_mix_takes_each_operand_from_a_float_or_either_half() -> None:
     a, b, c = inputs(("f16", "f32", "f16"))
     steps = []
-    for name in ("v_fma_mix_f32", "v_mad_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_mad_mixlo_f16", "v_mad_mixhi_f16"):
-        steps.append(Step(f"v_mov_b32 v20, 0\n{name} v20, v2, v4, v6 op_sel:[1,0,0] op_sel_hi:[1,0,1]", ("v20",)))
-        steps.append(Step(f"v_mov_b32 v20, 0\n{name} v20, -v2, |v4|, v6 op_sel:[0,0,1] op_sel_hi:[1,0,1]", ("v20",)))
+    for name in (
+        "v_fma_mix_f32",
+        "v_mad_mix_f32",
+        "v_fma_mixlo_f16",
+        "v_fma_mixhi_f16",
+        "v_mad_mixlo_f16",
+        "v_mad_mixhi_f16",
+    ):
+        steps.append(
+            Step(f"v_mov_b32 v20, 0\n{name} v20, v2, v4, v6 op_sel:[1,0,0] op_sel_hi:[1,0,1]", ("v20",))
+        )
+        steps.append(
+            Step(f"v_mov_b32 v20, 0\n{name} v20, -v2, |v4|, v6 op_sel:[0,0,1] op_sel_hi:[1,0,1]", ("v20",))
+        )
     results = run(steps, {"v2": a, "v4": b, "v6": c})
     sums = (
         fused_multiply_add(half(a, True), f32(b), half(c), 32),
@@ -306,7 +383,9 @@ def test_packed_form_does_both_halves(name: str) -> None:
     count = 3 if "fma" in name or "mad" in name else 2
     if width == 32:
         halves = inputs((kind,) * count * 2)
-        operands = [a.astype(U64) | b.astype(U64) << U64(32) for a, b in zip(halves[::2], halves[1::2], strict=True)]
+        operands = [
+            a.astype(U64) | b.astype(U64) << U64(32) for a, b in zip(halves[::2], halves[1::2], strict=True)
+        ]
     else:
         operands = [quiet_halves(o) if name in ORDERING_HALVES else o for o in inputs((kind,) * count)]
     registers = [pair(2 + 2 * i, width == 32) for i in range(count)]
@@ -317,7 +396,10 @@ def test_packed_form_does_both_halves(name: str) -> None:
             highs = tuple(1 for _ in lows)  # only op_sel means anything
         text = f"{name} {destination}, {', '.join(registers)} op_sel:{list(lows[:count])} op_sel_hi:{list(highs[:count])}"
         steps.append(Step(text.replace(", ", ",").replace(",v", ", v"), (destination,)))
-        values = {f"S{i}": Value(select(o, lows[i], highs[i], width).astype(U64), "b", 64) for i, o in enumerate(operands)}
+        values = {
+            f"S{i}": Value(select(o, lows[i], highs[i], width).astype(U64), "b", 64)
+            for i, o in enumerate(operands)
+        }
         if name == "v_pk_mov_b32":
             x, y = operands
             low = (x >> U64(32 * lows[0])) & U64(0xFFFFFFFF)
@@ -341,9 +423,13 @@ def test_packed_form_may_overwrite_its_own_source(name: str) -> None:
     operands = inputs((("f64" if kind == "f32" else "u64") if width == 32 else kind,) * count, 512)
     registers = [pair(2 + 2 * i, width == 32) for i in range(count)]
     swapped = "op_sel:[1,1,1] op_sel_hi:[0,0,0]" if count == 3 else "op_sel:[1,1] op_sel_hi:[0,0]"
-    fresh = Step(f"{name} {pair(20, width == 32)}, {', '.join(registers)} {swapped}", (pair(20, width == 32),))
+    fresh = Step(
+        f"{name} {pair(20, width == 32)}, {', '.join(registers)} {swapped}", (pair(20, width == 32),)
+    )
     for position in range(count):
-        in_place = Step(f"{name} {registers[position]}, {', '.join(registers)} {swapped}", (registers[position],))
+        in_place = Step(
+            f"{name} {registers[position]}, {', '.join(registers)} {swapped}", (registers[position],)
+        )
         (want,), (got,) = run([fresh, in_place], dict(zip(registers, operands, strict=True)))
         assert (got == want).all(), in_place.text
 

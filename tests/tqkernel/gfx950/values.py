@@ -64,7 +64,9 @@ def random_bits(kind: str, count: int, random: np.random.Generator) -> Array:
     dtype = np.uint64 if wide else np.uint32
     bits = random.integers(0, 2**64 if wide else 2**32, count, dtype=dtype)
     if kind[0] in "ui":
-        bits >>= random.integers(0, 64 if wide else 32, count, dtype=dtype) * random.integers(0, 2, count, dtype=dtype)
+        bits >>= random.integers(0, 64 if wide else 32, count, dtype=dtype) * random.integers(
+            0, 2, count, dtype=dtype
+        )
     return bits
 
 
