@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from tqkernel.gfx950 import (
     Fault,
     Memory,
     Program,
+    Run,
     UnsupportedInstruction,
     launch,
     parse_listing,
 )
 from tqkernel.gfx950.listing import KernelArgument
+from tqkernel.gfx950.state import Trace
 from tqkernel.plan import KERNEL_ARGUMENTS, Variant
 from tqref import Case, Partials, Profile
 
@@ -37,6 +40,23 @@ _KERNARG = {
 """What the listing's metadata calls each kind of argument, and how it lies in the kernel argument segment."""
 
 
+_KINDS = {argument.name: argument.kind for argument in KERNEL_ARGUMENTS}
+ARGUMENT_NAMES = tuple(_KINDS)
+"""What a kernel can be given, in the order of the decode kernel's own arguments."""
+
+
+class Kernel(NamedTuple):
+    """A decoded listing and the names, of `ARGUMENT_NAMES`, of its arguments in order: all, or the pointers."""
+
+    program: Program
+    arguments: Sequence[str]
+
+
+def _decode_listing(variant: Variant) -> str:
+    """The decode kernel's listing, each instruction with the source line behind it."""
+    return compile_listing(variant, debug_locations=True)
+
+
 class EmulatorBackend:
     """Runs listings on the emulated gfx950.
 
@@ -44,23 +64,43 @@ class EmulatorBackend:
         listing_of: gives the listing of a variant; by default the decode kernel, compiled.
         announce: entered, with a line of text that says so, while a listing is made.
         threads: cores to use, all of them by default.
+        arguments: the listings' arguments in order, see `Kernel`; by default the decode kernel's.
     """
 
     name = "emulator"
 
     def __init__(
         self,
-        listing_of: Callable[[Variant], str] = compile_listing,
+        listing_of: Callable[[Variant], str] = _decode_listing,
         announce: Callable[[str], AbstractContextManager[object]] = nullcontext,
         threads: int | None = None,
+        arguments: Sequence[str] = ARGUMENT_NAMES,
     ) -> None:
         self._listing_of = listing_of
         self._announce = announce
         self._threads = threads
+        self._arguments = arguments
         self._programs: dict[Variant, Program] = {}
 
     def run(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Partials:
         """See `Backend.run`. The outputs and every register and byte of LDS start poisoned."""
+        partials, _ = self._launch(case, hw_v_transpose, profile, threads=self._threads)
+        return partials
+
+    def trace(
+        self, case: Case, hw_v_transpose: bool, profile: Profile, wave: tuple[int, int, int]
+    ) -> tuple[Program, Trace]:
+        """Run one wave, (sequence, KV head, partition), and return every vector result it computed.
+
+        Raises RunError as `run` does.
+        """
+        _, run = self._launch(case, hw_v_transpose, profile, trace=wave)
+        assert run.trace is not None
+        return run.program, run.trace
+
+    def _launch(
+        self, case: Case, hw_v_transpose: bool, profile: Profile, **options: Any
+    ) -> tuple[Partials, Run]:
         outputs = poisoned_outputs(case)
         memory = Memory()
         addresses = {
@@ -69,16 +109,16 @@ class EmulatorBackend:
         }
         addresses["kv_cache"] = _map_cache(memory, case)
         try:
-            program = self._program(Variant(case.query_group_size, case.kv_block_size, hw_v_transpose))
-            kernarg = _pack_arguments(program.arguments, addresses | _scalars(case))
-            launch(
+            program, arguments = self._kernel(case, hw_v_transpose)
+            kernarg = _pack_arguments(program.arguments, arguments, addresses | _scalars(case))
+            run = launch(
                 program,
                 grid=(case.num_sequences, case.num_kv_heads, case.num_partitions),
                 block=_WAVE,
                 kernarg=kernarg,
                 memory=memory,
                 profile=profile,
-                threads=self._threads,
+                **options,
             )
         except (Fault, UnsupportedInstruction) as error:
             raise RunError(str(error)) from error
@@ -86,14 +126,15 @@ class EmulatorBackend:
             name: np.frombuffer(memory.read(name), array.dtype).reshape(array.shape)
             for name, array in outputs.items()
         }
-        return Partials(**written)
+        return Partials(**written), run
 
-    def _program(self, variant: Variant) -> Program:
+    def _kernel(self, case: Case, hw_v_transpose: bool) -> Kernel:
+        variant = Variant(case.query_group_size, case.kv_block_size, hw_v_transpose)
         if variant not in self._programs:
             with self._announce(f"compiling kernel {variant.name} for gfx950"):
                 listing = self._listing_of(variant)
             self._programs[variant] = parse_listing(listing)
-        return self._programs[variant]
+        return Kernel(self._programs[variant], self._arguments)
 
 
 def _centred(middle: int, size: int) -> int:
@@ -133,17 +174,23 @@ def _scalars(case: Case) -> dict[str, int | float]:
     }
 
 
-def _pack_arguments(segment: tuple[KernelArgument, ...], values: Mapping[str, int | float]) -> bytes:
+def _pack_arguments(
+    segment: Sequence[KernelArgument], names: Sequence[str], values: Mapping[str, int | float]
+) -> bytes:
     """The kernel argument segment as the listing lays it out.
 
-    Raises ValueError when the listing's arguments are not `KERNEL_ARGUMENTS`.
+    Where `names` are pointers only, what else the listing takes is left zero: FlyDSL passes a tensor as a
+    pointer and a record of its shape and strides.
+    Raises ValueError when the listing's arguments are not those that `names` says.
     """
-    kinds = [_KERNARG[argument.kind] for argument in KERNEL_ARGUMENTS]
-    expected = [(name, struct.calcsize(layout)) for name, layout in kinds]
-    found = [(entry.kind, entry.size) for entry in segment]
+    layouts = [_KERNARG[_KINDS[name]] for name in names]
+    only_pointers = all(_KINDS[name] == "pointer" for name in names)
+    filled = [entry for entry in segment if entry.kind == "global_buffer"] if only_pointers else segment
+    expected = [(kind, struct.calcsize(layout)) for kind, layout in layouts]
+    found = [(entry.kind, entry.size) for entry in filled]
     if found != expected:
         raise ValueError(f"listing: expected kernel arguments (kind, size) {expected}, got {found}")
     packed = bytearray(max(entry.offset + entry.size for entry in segment))
-    for entry, argument, (_, layout) in zip(segment, KERNEL_ARGUMENTS, kinds, strict=True):
-        struct.pack_into(layout, packed, entry.offset, values[argument.name])
+    for entry, name, (_, layout) in zip(filled, names, layouts, strict=True):
+        struct.pack_into(layout, packed, entry.offset, values[name])
     return bytes(packed)
