@@ -141,7 +141,7 @@ def _hostile(variant: Variant) -> Case:
     """Live data at the ends of what the formats hold, a theme for each head of each sequence.
 
     Sequence 0, 300 tokens: extreme scales and zeros, norms growing until probabilities underflow; scores
-    that overflow to -inf for two tiles before any is finite; norms of zero, so that all scores are equal.
+    that overflow to -inf for a tile and a half before any is finite; norms of zero, all scores equal.
     Sequence 1, 40 tokens: a row whose scores are all -inf; an infinite value scale; a norm that is NaN.
     """
     case = _case(variant, [slice(0, 300), slice(300, 340)])
@@ -150,13 +150,13 @@ def _hostile(variant: Variant) -> Case:
     long.value_scale[:, 0] = np.resize([1, MAX_FP16, 0, SUBNORMAL_FP16, -1], len(long.value_scale))
     long.value_zero[:, 0] = np.resize([0, -MAX_FP16, SUBNORMAL_FP16], len(long.value_zero))
     long.key_norm[:, 1] = 1e-3
-    long.key_norm[:40, 1] = MAX_FP16
+    long.key_norm[:24, 1] = MAX_FP16
     long.key_norm[:, 2] = 0
     short.key_norm[:, 0] = MAX_FP16
     short.value_scale[21, 1] = np.inf
     short.key_norm[5, 2] = np.nan
     # The first centroid is negative, so these rows' scores are, and times a large norm they overflow.
-    long.key_index[:40, 1, 0] = 0
+    long.key_index[:24, 1, 0] = 0
     short.key_index[:, 0, 0] = 0
     query = case.query.copy()
     for sequence, row in ((0, variant.query_group_size), (1, 1)):
