@@ -23,7 +23,7 @@ class Audited:
     name: str
     """The mnemonic without its encoding suffix."""
     accuracy: str
-    """``exact``, ``modelled`` (a profile or correct rounding stands in for what the chip computes) or ``unsupported``."""
+    """``exact``, ``modelled`` (a profile or a choice within the chip's error stands in) or ``unsupported``."""
     count: int
     """How many lines use it."""
     line: int
@@ -41,7 +41,7 @@ def supported() -> dict[str, Instruction]:
 def audit(listing_text: str) -> list[Audited]:
     """Judge every instruction of a listing, all kernels and functions in it, in the order of their names.
 
-    Lines are judged one by one: a supported mnemonic with a modifier that is not modelled counts as unsupported.
+    Lines are judged one by one: a modifier that is not modelled makes its line unsupported.
     """
     known = supported()
     counts: Counter[tuple[str, str, str]] = Counter()

@@ -48,7 +48,7 @@ def program(body: str, **sizes: int) -> Program:
 
 @dataclass(frozen=True)
 class Step:
-    """Instructions, and the registers to look at after them: `v3`, `v[4:5]`, `s[8:9]`, `vcc`, `scc` or `exec`."""
+    """Instructions, and the registers to look at after them: `v3`, `s[8:9]`, `vcc`, `scc`, `exec`."""
 
     text: str
     results: tuple[str, ...]
@@ -110,7 +110,8 @@ def run(
     Parameters
     ----------
     vectors
-        Register (`v2` ... `v199`, pairs `v[4:5]`) -> its items, uint32 or uint64 [n], n a multiple of 64; v0 is the lane.
+        Register (`v2` ... `v199`, pairs `v[4:5]`) -> its items, uint32 or uint64 [n], n a multiple of 64; v0
+        is the lane.
     scalars
         Register (`s8` ... `s79`, `vcc`) -> uint32 or uint64 [n / 64], one value for each wave.
     lds, private
@@ -149,7 +150,8 @@ def run(
         for i, plane in enumerate(planes(array)):
             target = f"s{first + i}" if file == "s" else f"{file}_{'lo' if i == 0 else 'hi'}"
             lines += [
-                "global_load_dword v255, v254, s[96:97]", f"v_readfirstlane_b32 {'s' + str(94 + i) if file != 's' else target}, v255",
+                "global_load_dword v255, v254, s[96:97]",
+                f"v_readfirstlane_b32 {'s' + str(94 + i) if file != 's' else target}, v255",
                 f"s_add_u32 s96, s96, {stride}", "s_addc_u32 s97, s97, 0",
             ]  # fmt: skip
             if file != "s":

@@ -1,8 +1,8 @@
 """AMD's own pseudocode of an instruction, evaluated with NumPy over many lanes at once.
 
-The text comes with tinygrad (`tinygrad.runtime.autogen.amd.cdna.str_pcode`), which takes it from AMD's manual. A value is
-raw bits with a type, so that a signalling NaN stays one; branches become masks. Nothing here is shared with
-`tqkernel.gfx950`.
+The text comes with tinygrad (`tinygrad.runtime.autogen.amd.cdna.str_pcode`), which takes it from AMD's
+manual. A value is raw bits with a type, so that a signalling NaN stays one; branches become masks. Nothing
+here is shared with `tqkernel.gfx950`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _nearest_double(value: Fraction | float) -> float:
 
 
 def fused_multiply_add(a: Array, b: Array, c: Array, width: int) -> Array:
-    """a * b + c of float64 arrays, exact, then rounded once to doubles (64) or to odd for a narrower format."""
+    """a * b + c of float64 arrays, exact, then rounded once: to double (64), or to odd for less."""
     rounding = _nearest_double if width == 64 else _nearest_double_odd
     return np.array([rounding(_fused(*row)) for row in np.stack([a, b, c], -1).tolist()], dtype=np.float64)
 
@@ -207,7 +207,8 @@ class Frame:
 Node = tuple[Any, ...]
 
 _PRECEDENCE = [
-    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!=", "<>"), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"),
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!=", "<>"), ("<", ">", "<=", ">="), ("<<", ">>"),
+    ("+", "-"),
     ("*", "/", "%"), ("**",),
 ]  # fmt: skip
 
@@ -326,10 +327,8 @@ class Parser:
                 node = ("type", node, self.take())
             elif self.accept("["):
                 high = self.expression()
-                if self.accept(":"):
-                    node = ("slice", node, high, self.expression())
-                else:
-                    node = ("index", node, high)
+                low = [self.expression()] if self.accept(":") else []
+                node = ("slice" if low else "index", node, high, *low)
                 self.take("]")
             else:
                 return node
@@ -629,7 +628,8 @@ def _merge(old: Array, new: Array, low: int, width: int) -> Array:
 
 
 _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
+    "<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal, "==": np.equal,
+    "!=": np.not_equal,
     "<>": lambda x, y: (x < y) | (x > y),
 }  # fmt: skip
 _INTEGER: dict[str, Callable[[Array, Array], Array]] = {
@@ -742,8 +742,8 @@ def _program(name: str) -> list[Node]:
 def evaluate(name: str, registers: dict[str, Any], lanes: int) -> dict[str, Any]:
     """Run an instruction's pseudocode.
 
-    ``registers``: S0, S1, S2, D0, SCC, EXEC, MEM, DATA, ... as `Value`; CARRY is the lane's bit of VCC. The result has them as
-    they are afterwards, with MASK for the lane's bit of a lane mask that was written.
+    ``registers``: S0, S1, S2, D0, SCC, EXEC, MEM, DATA, ... as `Value`; CARRY is the lane's bit of VCC. The
+    result has them as they are afterwards, with MASK for the lane's bit of a lane mask that was written.
     """
     frame = Frame(lanes)
     modes = {

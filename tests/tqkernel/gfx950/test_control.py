@@ -30,9 +30,11 @@ BRANCHES = {
 }
 # Instructions that change nothing that a wave computes.
 IDLE = {
-    "s_waitcnt": "vmcnt(0) lgkmcnt(0)", "s_nop": "7", "s_sleep": "1", "s_setprio": "3", "s_sethalt": "0", "s_icache_inv": "",
+    "s_waitcnt": "vmcnt(0) lgkmcnt(0)", "s_nop": "7", "s_sleep": "1", "s_setprio": "3", "s_sethalt": "0",
+    "s_icache_inv": "",
     "s_dcache_wb": "", "s_dcache_inv": "", "s_ttracedata": "", "s_incperflevel": "1", "s_decperflevel": "1",
-    "s_sendmsg": "sendmsg(MSG_INTERRUPT)", "s_set_gpr_idx_off": "", "s_code_end": "", "buffer_wbl2": "sc1", "buffer_inv": "sc1",
+    "s_sendmsg": "sendmsg(MSG_INTERRUPT)", "s_set_gpr_idx_off": "", "s_code_end": "", "buffer_wbl2": "sc1",
+    "buffer_inv": "sc1",
     "s_trap": "2", "s_barrier": "",
 }  # fmt: skip
 
@@ -95,7 +97,10 @@ def test_barrier_orders_lds_between_waves(waves: int) -> None:
     """Every wave reads what the next one wrote, three times over."""
     text = "v_mov_b32_e32 v4, v2\nv_lshlrev_b32_e32 v6, 2, v3\nv_lshlrev_b32_e32 v7, 2, v5"
     for _ in range(3):
-        text += "\nds_write_b32 v6, v4\ns_waitcnt lgkmcnt(0)\ns_barrier\nds_read_b32 v4, v7\ns_waitcnt lgkmcnt(0)\ns_barrier"
+        text += (
+            "\nds_write_b32 v6, v4\ns_waitcnt lgkmcnt(0)\ns_barrier\nds_read_b32 v4, v7\n"
+            "s_waitcnt lgkmcnt(0)\ns_barrier"
+        )
     count = waves * LANES
     item = np.arange(count, dtype=U32)
     ((got,),) = run(
@@ -109,7 +114,10 @@ def test_barrier_orders_lds_between_waves(waves: int) -> None:
 
 @pytest.mark.parametrize("name", ("s_memtime", "s_memrealtime"))
 def test_clock_does_not_run_backwards(name: str) -> None:
-    text = f"s_mov_b32 s30, 0\n.Lagain:\ns_mov_b64 s[22:23], s[20:21]\n{name} s[20:21]\ns_add_i32 s30, s30, 1\ns_cmp_lt_i32 s30, 5\ns_cbranch_scc1 .Lagain"
+    text = (
+        f"s_mov_b32 s30, 0\n.Lagain:\ns_mov_b64 s[22:23], s[20:21]\n{name} s[20:21]\ns_add_i32 s30, s30, 1\n"
+        "s_cmp_lt_i32 s30, 5\ns_cbranch_scc1 .Lagain"
+    )
     ((before, after),) = run([Step(text, ("s[22:23]", "s[20:21]"))], {"v2": LANE})
     assert before[0] < after[0] < U64(2**48)
 

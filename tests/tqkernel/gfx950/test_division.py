@@ -1,4 +1,4 @@
-"""The division sequence that LLVM emits (v_div_scale, v_rcp, five fused steps, v_div_fmas, v_div_fixup) and its parts."""
+"""The division sequence that LLVM emits, and its parts: v_div_scale, v_div_fmas and v_div_fixup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ v_div_fixup_f32 v21, v21, v4, v2"""
 
 
 def operands() -> list[np.ndarray]:
-    """Numerators and denominators: all edge pairs, random bits, and quotients around the ends of the range."""
+    """Numerators and denominators: all edge pairs, random bits, quotients around the ends of the range."""
     edge = inputs(("f32", "f32"), 8192)
     random = np.random.default_rng(5)
     a = random.integers(0, 2**32, 8192, dtype=U32)
@@ -50,7 +50,7 @@ def test_sequence_is_ieee_division() -> None:
 
 
 def test_scaling_of_each_operand() -> None:
-    """One pair for each row of the manual's case list: (numerator, denominator) -> their scalings and the flag."""
+    """One pair for each case of the manual: (numerator, denominator) -> their scalings and the flag."""
     cases = [
         (1.0, 3.0, 0, 0, 0),
         (2.0**120, 2.0**-10, 0, 64, 1),  # quotient near the largest float: only the denominator

@@ -1,4 +1,4 @@
-"""Instructions and operand forms that move values between lanes or within a register: swaps, DPP, SDWA, op_sel, modifiers."""
+"""Moves between lanes and parts of registers: swaps, EXEC, DPP, SDWA, op_sel and sign modifiers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .values import assert_same, inputs
 
 Array = np.ndarray
 U32, U64 = np.uint32, np.uint64
+ALL = U64(2**64 - 1)
 COVERED = frozenset(name for name, instruction in instruction_set().items() if instruction.unit == "lane")
 LANE = np.arange(LANES)
 EXEC = U64(0x00F0FF0F_A5C31E70)
@@ -30,7 +31,7 @@ def one_wave(
     text: str,
     results: tuple[str, ...],
     vectors: dict[str, Array],
-    exec_mask: U64 = U64(2**64 - 1),
+    exec_mask: U64 = ALL,
     **scalars: int,
 ) -> tuple[Array, ...]:
     """Results of a wave's instructions under an EXEC (s[8:9])."""
@@ -52,7 +53,10 @@ def test_readfirstlane_takes_the_first_enabled_lane(exec_mask: int, lane: int) -
 @pytest.mark.parametrize("lane", (0, 17, 63, 64 + 5))
 def test_readlane_and_writelane_ignore_exec(lane: int) -> None:
     x, old = columns(2)
-    text = "v_readlane_b32 s20, v2, s10\nv_writelane_b32 v4, s11, s10\nv_writelane_b32 v6, -7, 3\nv_readlane_b32 s21, v2, 9"
+    text = (
+        "v_readlane_b32 s20, v2, s10\nv_writelane_b32 v4, s11, s10\nv_writelane_b32 v6, -7, 3\n"
+        "v_readlane_b32 s21, v2, 9"
+    )
     got = one_wave(
         text, ("s20", "v4", "v6", "s21"), {"v2": x, "v4": old, "v6": old}, U64(0), s10=lane, s11=123
     )
@@ -124,7 +128,7 @@ DPP = {
 
 
 @pytest.mark.parametrize("bound", (False, True), ids=("keep", "zero"))
-@pytest.mark.parametrize("exec_mask", (U64(2**64 - 1), EXEC), ids=("all", "some"))
+@pytest.mark.parametrize("exec_mask", (ALL, EXEC), ids=("all", "some"))
 @pytest.mark.parametrize("control", DPP)
 def test_dpp_reads_another_lane(control: str, exec_mask: U64, bound: bool) -> None:
     x, y, old = columns(3)
@@ -160,7 +164,8 @@ DPP_ROTATED = ROW + (AT - 3) % 16
 # ---------------------------------------------------------------- SDWA
 
 SELECTS = {
-    "DWORD": (0, 32), "BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8), "WORD_0": (0, 16), "WORD_1": (16, 16),
+    "DWORD": (0, 32), "BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8),
+    "WORD_0": (0, 16), "WORD_1": (16, 16),
 }  # fmt: skip
 
 
@@ -175,13 +180,14 @@ def selected(x: Array, select: str, extend: bool = False) -> Array:
 def test_sdwa_selects_parts_of_sources(select: str, extend: bool) -> None:
     x, y = inputs(("u32", "u32"))
     a = "sext(v2)" if extend else "v2"
+    whole = "dst_sel:DWORD dst_unused:UNUSED_PAD"
     steps = [
         Step(
-            f"v_add_u32_sdwa v20, {a}, v4 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:{select} src1_sel:WORD_1",
+            f"v_add_u32_sdwa v20, {a}, v4 {whole} src0_sel:{select} src1_sel:WORD_1",
             ("v20",),
         ),
         Step(
-            f"v_and_b32_sdwa v20, v4, {a} dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:{select}",
+            f"v_and_b32_sdwa v20, v4, {a} {whole} src0_sel:DWORD src1_sel:{select}",
             ("v20",),
         ),
         Step(f"v_mov_b32_sdwa v20, {a} dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:{select}", ("v20",)),
@@ -216,7 +222,8 @@ def test_sdwa_selects_a_half_to_compute_with(half: int) -> None:
             f"v_cvt_f32_f16_sdwa v20, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_{half}", ("v20",)
         ),
         Step(
-            f"v_add_f16_sdwa v20, -v2, |v4| dst_sel:WORD_{half} dst_unused:UNUSED_PAD src0_sel:WORD_{half} src1_sel:WORD_{half}",
+            f"v_add_f16_sdwa v20, -v2, |v4| dst_sel:WORD_{half} dst_unused:UNUSED_PAD "
+            f"src0_sel:WORD_{half} src1_sel:WORD_{half}",
             ("v20",),
         ),
     ]
@@ -306,7 +313,7 @@ def test_clamp_holds_a_float_between_zero_and_one() -> None:
 
 @pytest.mark.parametrize("modifier", ("mul:2", "mul:4", "div:2"))
 def test_output_scaling_is_refused(modifier: str) -> None:
-    """The chip ignores it while subnormals are enabled, which launch requires; LLVM emits it only when they are not."""
+    """The chip ignores it while subnormals are enabled, which launch requires."""
     with pytest.raises(UnsupportedInstruction, match="line 4: v_add_f32_e64: .*output"):
         program(f"v_add_f32_e64 v1, v2, v3 {modifier}")
 

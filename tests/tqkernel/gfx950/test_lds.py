@@ -1,4 +1,4 @@
-"""Local data share: loads and stores of every width, pairs, atomics, the transposing read, and lane permutations."""
+"""Local data share: loads, stores, pairs, atomics, the transposing read, and lane permutations."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .values import assert_same, inputs
 
 Array = np.ndarray
 U32, U64 = np.uint32, np.uint64
+ALL = U64(2**64 - 1)
 COVERED = frozenset(name for name, instruction in instruction_set().items() if instruction.unit == "lds")
 SIZE = 8192
 LANE = np.arange(LANES, dtype=U32)
@@ -44,7 +45,7 @@ def dump(
     lines: str,
     vectors: dict[str, Array],
     registers: tuple[str, ...] = ("v2",),
-    exec_mask: U64 = U64(2**64 - 1),
+    exec_mask: U64 = ALL,
 ) -> tuple[Array, ...]:
     """Run instructions on a filled LDS; the results are registers, then all bytes of LDS."""
     stores = "\n".join(
@@ -93,7 +94,7 @@ def test_read(name: str, aligned: bool, offset: int) -> None:
     address = addresses(max(size, 4) if aligned else 1)
     old = inputs(("u32",), 64)[0]
     count = max(size // 4, 1)
-    for exec_mask in (U64(2**64 - 1), EXEC):
+    for exec_mask in (ALL, EXEC):
         results = tuple(f"v{20 + i}" for i in range(count))
         vectors = {"v2": address} | {register: old + U32(i) for i, register in enumerate(results)}
         *got, _ = dump(f"{name} {registers(20, size)}, v2 offset:{offset}", vectors, results, exec_mask)
@@ -115,7 +116,7 @@ def test_read(name: str, aligned: bool, offset: int) -> None:
             assert (got[i] == np.where(enabled, expected[:, i], old + U32(i))).all(), name
 
 
-@pytest.mark.parametrize("exec_mask", (U64(2**64 - 1), EXEC), ids=("all", "some"))
+@pytest.mark.parametrize("exec_mask", (ALL, EXEC), ids=("all", "some"))
 @pytest.mark.parametrize("name", sorted(n for n in COVERED if re.match(r"ds_read2(st64)?_", n)))
 def test_read_pair(name: str, exec_mask: U64) -> None:
     size = WIDTHS[name.split("_")[2]]
@@ -139,7 +140,7 @@ def test_write(name: str, aligned: bool) -> None:
     count = max(size // 4, 1)
     data = np.random.default_rng(6).integers(0, 2**32, (LANES, count), dtype=U32)
     vectors = {"v2": address} | {f"v{4 + i}": np.ascontiguousarray(data[:, i]) for i in range(count)}
-    for exec_mask in (U64(2**64 - 1), EXEC):
+    for exec_mask in (ALL, EXEC):
         (memory,) = dump(
             f"{name} v2, {registers(4, size)} offset:64\ns_mov_b64 exec, -1", vectors, (), exec_mask
         )
@@ -192,7 +193,8 @@ def test_atomic(name: str) -> None:
     width = "b64" if wide else "b32"
     cell = "v[8:9]" if wide else "v8"
     text = (
-        f"v_mul_u32_u24_e32 v3, {size}, v0\nds_write_{width} v3, {cell} offset:16\nv_mov_b32_e32 v20, 0\nv_mov_b32_e32 v21, 0\n"
+        f"v_mul_u32_u24_e32 v3, {size}, v0\nds_write_{width} v3, {cell} offset:16\nv_mov_b32_e32 v20, 0\n"
+        "v_mov_b32_e32 v21, 0\n"
         f"{name} {', '.join(operands)} offset:16\nds_read_{width} v[22:23], v3 offset:16"
     )
     if not wide:
@@ -200,7 +202,8 @@ def test_atomic(name: str) -> None:
     results = (destination, "v[22:23]" if wide else "v22")
     ((returned, after),) = run([Step(text, results)], {data[0]: a, data[1]: b, cell: old}, lds=1024)
     values = {
-        "MEM": Value(old.astype(U64), "b", 64 if wide else 32), "DATA": Value(a.astype(U64), "b", 64), "DATA2": Value(b.astype(U64), "b", 64),
+        "MEM": Value(old.astype(U64), "b", 64 if wide else 32), "DATA": Value(a.astype(U64), "b", 64),
+        "DATA2": Value(b.astype(U64), "b", 64),
         "dst": Value(np.zeros(len(old), U64), "b", 32),
     }  # fmt: skip
     memory = evaluate(name, values, len(old))["MEM"].bits.astype(kind_of)
@@ -229,7 +232,7 @@ def test_transposing_read() -> None:
     assert (got == expected).all()
 
 
-@pytest.mark.parametrize("exec_mask", (U64(2**64 - 1), EXEC), ids=("all", "some"))
+@pytest.mark.parametrize("exec_mask", (ALL, EXEC), ids=("all", "some"))
 def test_permutations(exec_mask: U64) -> None:
     random = np.random.default_rng(2)
     address, data, old = random.integers(0, 2**32, (3, LANES), dtype=U32)

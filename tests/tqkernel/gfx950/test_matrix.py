@@ -87,7 +87,8 @@ def multiply(name: str, a: Array, b: Array, c: Array, profile: str = "cdna3", c_
     count_a = sum(1 for register in vectors if int(register[1:]) < 40)
     count_c = sum(1 for register in vectors if int(register[1:]) >= 80)
     d = registers(120, count_c)
-    text = f"{name} {d}, {registers(2, count_a)}, {registers(40, count_a)}, {c_operand or registers(80, count_c)}"
+    c_text = c_operand or registers(80, count_c)
+    text = f"{name} {d}, {registers(2, count_a)}, {registers(40, count_a)}, {c_text}"
     words = np.stack(
         run([Step(text, tuple(f"v{120 + i}" for i in range(count_c)))], vectors, profile=profile)[0], -1
     )
@@ -128,7 +129,7 @@ def tensor(bits: Array, element: str) -> torch.Tensor:
 
 
 def simulated(a: Array, b: Array, c: Array, element: str) -> Array:
-    """CDNA3's sum by MMA-Sim: products in groups of up to 8, 24 and 31 fractional bits, rounded to nearest even."""
+    """CDNA3's sum by MMA-Sim: groups of up to 8 products, 24 and 31 fractional bits, nearest even."""
     model = fdpa.MMA_TR_FDPA(F=24, F2=31, rho="RNE-FP32", L_max=8)
     rows = a.shape[1]
     out = [

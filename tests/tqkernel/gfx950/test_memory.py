@@ -16,6 +16,7 @@ from .values import assert_same, inputs
 
 Array = np.ndarray
 U32, U64 = np.uint32, np.uint64
+ALL = U64(2**64 - 1)
 COVERED = frozenset(
     name
     for name, instruction in instruction_set().items()
@@ -60,7 +61,7 @@ FLAT_ADDRESS = (
 
 
 def access(name: str, data: str, offset: int, returns: bool = False, records: int = SIZE) -> str:
-    """Assembly of one access at the byte offsets in v2, plus an immediate offset, of the buffer at s[80:81]."""
+    """Assembly of one access to the buffer at s[80:81], at the byte offsets in v2 plus an immediate."""
     space, what = name.split("_")[:2]
     extra = f" offset:{offset}" if offset else ""
     first = [data] if what == "load" or returns and space != "buffer" else []
@@ -75,14 +76,14 @@ def access(name: str, data: str, offset: int, returns: bool = False, records: in
         )
     if space == "buffer":
         return (
-            f"{DESCRIPTOR.format(records=records)}\n{name} {data.split('/')[-1]}, v2, s[80:83], 0 offen{extra}"
-            + (" sc0" if returns else "")
+            f"{DESCRIPTOR.format(records=records)}\n"
+            f"{name} {data.split('/')[-1]}, v2, s[80:83], 0 offen{extra}" + (" sc0" if returns else "")
         )
     return f"{name} {', '.join([*first, 'v2', *last, 'off'])}{extra}"
 
 
 def mapped(
-    text: str, vectors: dict[str, Array], results: tuple[str, ...], exec_mask: U64 = U64(2**64 - 1)
+    text: str, vectors: dict[str, Array], results: tuple[str, ...], exec_mask: U64 = ALL
 ) -> tuple[Array, ...]:
     """Results of instructions with `contents()` at s[80:81], then those bytes afterwards."""
     memory = contents()
@@ -117,7 +118,7 @@ def test_load(name: str) -> None:
     )
     old = inputs(("u32",), 64)[0]
     count = max(size // 4, 1)
-    for exec_mask in (U64(2**64 - 1), EXEC):
+    for exec_mask in (ALL, EXEC):
         results = tuple(f"v{20 + i}" for i in range(count))
         *got, _ = mapped(
             access(name, registers(20, size), 24),
@@ -139,7 +140,7 @@ def test_store(name: str) -> None:
     )
     data = np.random.default_rng(6).integers(0, 2**32, (LANES, max(size // 4, 1)), dtype=U32)
     vectors = {"v2": address} | {f"v{4 + i}": np.ascontiguousarray(data[:, i]) for i in range(data.shape[1])}
-    for exec_mask in (U64(2**64 - 1), EXEC):
+    for exec_mask in (ALL, EXEC):
         (memory,) = mapped(access(name, registers(4, size), 24), vectors, (), exec_mask)
         expected = contents()
         for lane in range(LANES):
@@ -188,7 +189,10 @@ def test_scratch_load(name: str) -> None:
     )
     fill = "\n".join(f"scratch_store_dword off, v{4 + i}, off offset:{4 * i}" for i in range(8))
     moves = "\n".join(f"v_mov_b32_e32 v{40 + i}, v{20 + i}" for i in range(count))
-    text = f"{fill}\n{name} {registers(20, size)}, v2, off offset:1\n{moves}\ns_mov_b32 s30, 4\n{name} {registers(20, size)}, off, s30 offset:8"
+    text = (
+        f"{fill}\n{name} {registers(20, size)}, v2, off offset:1\n{moves}\ns_mov_b32 s30, 4\n"
+        f"{name} {registers(20, size)}, off, s30 offset:8"
+    )
     got = run([Step(text, tuple(f"v{40 + i}" for i in range(count)) + results)], vectors, private=64)[0]
     rows = data.view(np.uint8).reshape(LANES, 32)
     by_lane = np.stack([rows[lane, lane % 4 * 4 + 1 :][:size] for lane in range(LANES)])
@@ -232,7 +236,8 @@ def test_atomic(name: str) -> None:
         if returns and not name.startswith("buffer"):
             data = f"{target}/{data}"
         text = (
-            f"global_store_{width} v2, {cell}, s[80:81]\ns_waitcnt vmcnt(0)\n{access(name, data, 0, returns)}\n"
+            f"global_store_{width} v2, {cell}, s[80:81]\ns_waitcnt vmcnt(0)\n"
+            f"{access(name, data, 0, returns)}\n"
             f"s_waitcnt vmcnt(0)\nglobal_load_{width} {after}, v2, s[80:81]"
         )
         result = ("v[4:5]" if wide else "v4") if name.startswith("buffer") else target
@@ -257,7 +262,10 @@ def test_atomic(name: str) -> None:
 
 def test_global_address_is_a_pair_or_a_scalar_pair_and_an_offset() -> None:
     offset = (LANE * U32(4)).astype(U32)
-    text = f"{FLAT_ADDRESS}\nglobal_load_dword v20, v[190:191], off offset:-8\nglobal_load_dword v21, v2, s[80:81] offset:-8"
+    text = (
+        f"{FLAT_ADDRESS}\nglobal_load_dword v20, v[190:191], off offset:-8\n"
+        "global_load_dword v21, v2, s[80:81] offset:-8"
+    )
     pair, scalar, memory = mapped(text, {"v2": offset + U32(64)}, ("v20", "v21"))
     assert (pair == memory.view(U32)[14 : 14 + LANES]).all() and (scalar == pair).all()
 
@@ -283,7 +291,8 @@ def test_raw_buffer_ends_at_its_records(records: int, width: int) -> None:
         | {f"v{40 + i}": LANE + U32(100 * i + 1) for i in range(count)}
     )
     text = (
-        f"{DESCRIPTOR.format(records=records)}\ns_mov_b32 s84, 16\nbuffer_load_{name} {registers(20, width)}, v2, s[80:83], s84 offen offset:8\n"
+        f"{DESCRIPTOR.format(records=records)}\ns_mov_b32 s84, 16\n"
+        f"buffer_load_{name} {registers(20, width)}, v2, s[80:83], s84 offen offset:8\n"
         f"buffer_store_{name} {registers(40, width)}, v2, s[80:83], s84 offen offset:8"
     )
     loads = "\n".join(f"v_mov_b32_e32 v{60 + i}, v{20 + i}" for i in range(count))
@@ -309,7 +318,8 @@ def test_structured_buffer_counts_records() -> None:
     """With a stride, num_records counts elements and the index decides."""
     text = (
         "s_mov_b32 s82, 40\ns_mov_b32 s83, 0x27000\ns_or_b32 s81, s81, 0xc0000\n"  # stride 12
-        "buffer_load_dword v20, v2, s[80:83], 0 idxen offset:4\nbuffer_load_dword v21, v[2:3], s[80:83], 0 idxen offen"
+        "buffer_load_dword v20, v2, s[80:83], 0 idxen offset:4\n"
+        "buffer_load_dword v21, v[2:3], s[80:83], 0 idxen offen"
     )
     got, both, memory = mapped(text, {"v2": LANE, "v3": LANE % U32(3) * U32(4)}, ("v20", "v21"))
     words = memory.view(U32)
@@ -319,7 +329,8 @@ def test_structured_buffer_counts_records() -> None:
 
 def test_buffer_load_into_lds() -> None:
     text = (
-        f"{DESCRIPTOR.format(records=1024)}\ns_mov_b32 m0, 64\nbuffer_load_dword v2, s[80:83], 0 offen offset:8 lds\n"
+        f"{DESCRIPTOR.format(records=1024)}\ns_mov_b32 m0, 64\n"
+        "buffer_load_dword v2, s[80:83], 0 offen offset:8 lds\n"
         "s_waitcnt vmcnt(0)\nv_lshlrev_b32_e32 v3, 2, v0\nds_read_b32 v20, v3 offset:72"
     )
     memory = contents()
@@ -362,7 +373,8 @@ def test_scalar_buffer_load_ends_at_its_records(count: int, records: int) -> Non
     "text, write",
     (
         ("global_load_dword v4, v2, s[80:81]", False), ("global_store_dword v2, v4, s[80:81]", True),
-        ("global_load_dwordx4 v[4:7], v2, s[80:81] offset:-12", False), ("global_atomic_add v2, v4, s[80:81]", True),
+        ("global_load_dwordx4 v[4:7], v2, s[80:81] offset:-12", False),
+        ("global_atomic_add v2, v4, s[80:81]", True),
         (DESCRIPTOR.format(records=0xFFFFFFFF) + "\nbuffer_load_dword v4, v2, s[80:83], 0 offen", False),
     ),
 )  # fmt: skip

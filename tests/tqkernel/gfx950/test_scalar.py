@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ IMMEDIATES = (0, 1, 0x1234, 0x7FFF, 0x8000, 0xFFFF)
 def run_scalar(
     name: str, explicit: list[str], wide_result: bool | None, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, ...]:
-    """(result, scc, exec) of one instruction started with a given old result (s[14:15]), SCC (s12) and EXEC (s[16:17])."""
+    """(result, scc, exec) after one instruction; before, they are s[14:15], s12 and s[16:17]."""
     destination = [] if wide_result is None else ["s[20:21]" if wide_result else "s20"]
     text = (
         "s_mov_b64 s[20:21], s[14:15]\ns_mov_b64 exec, s[16:17]\ns_cmp_lg_u32 s12, 0\n"
@@ -64,18 +66,18 @@ def test_scalar_result_is_what_the_manual_says(name: str) -> None:
         }
         registers |= {
             "SCC": Value(scalars["s12"].astype(U64), "u", 1), "EXEC": Value(scalars["s[16:17]"], "u", 64),
-            "D0": Value(scalars["s[14:15]"] & U64(0xFFFFFFFFFFFFFFFF if wide_result else 0xFFFFFFFF), "u", 64),
+            "D0": Value(scalars["s[14:15]"] & U64(2 ** (64 if wide_result else 32) - 1), "u", 64),
         }  # fmt: skip
         after = evaluate(name, registers, WAVES)
         shown = [hex(immediate) if v is None else v for v in values]
 
-        def check(got: np.ndarray, want: np.ndarray, what: str, shown: list = shown) -> None:  # type: ignore[type-arg]
+        def check(got: np.ndarray, want: np.ndarray, what: str, shown: list[Any] = shown) -> None:
             wrong = np.flatnonzero(got != want)
             if wrong.size:
                 i = wrong[0]
                 operands = ", ".join(v if isinstance(v, str) else hex(int(v[i])) for v in shown)
                 raise AssertionError(
-                    f"{name} {what}: {wrong.size} differ: ({operands}) -> {int(got[i]):#x}, expected {int(want[i]):#x}"
+                    f"{name} {what}: {wrong.size} differ: ({operands}) -> {got[i]:#x}, expected {want[i]:#x}"
                 )
 
         if wide_result is not None:
@@ -91,12 +93,15 @@ def test_scalar_literals_and_registers_by_name() -> None:
     steps = [
         Step("s_mov_b32 s20, 0xdeadbeef", ("s20",)), Step("s_mov_b32 s20, -16", ("s20",)),
         Step("s_mov_b32 s20, 1.0", ("s20",)), Step("s_mov_b64 s[20:21], -2", ("s[20:21]",)),
-        Step("s_mov_b32 m0, 0x123\ns_mov_b32 s20, m0", ("s20",)), Step("s_mov_b32 vcc_hi, 7\ns_mov_b32 vcc_lo, 9", ("vcc",)),
-        Step("s_mov_b64 vcc, s[8:9]\ns_and_b64 s[20:21], vcc, exec", ("s[20:21]",)), Step("s_mov_b32 s20, -0.5", ("s20",)),
+        Step("s_mov_b32 m0, 0x123\ns_mov_b32 s20, m0", ("s20",)),
+        Step("s_mov_b32 vcc_hi, 7\ns_mov_b32 vcc_lo, 9", ("vcc",)),
+        Step("s_mov_b64 vcc, s[8:9]\ns_and_b64 s[20:21], vcc, exec", ("s[20:21]",)),
+        Step("s_mov_b32 s20, -0.5", ("s20",)),
         Step("s_mov_b32 exec_lo, 5\ns_mov_b32 exec_hi, 6", ("exec",)),
     ]  # fmt: skip
     results = run(steps, {}, {"s[8:9]": np.array([0x0123456789ABCDEF], U64)})
     expected = [
-        0xDEADBEEF, 0xFFFFFFF0, 0x3F800000, 0xFFFFFFFFFFFFFFFE, 0x123, 7 << 32 | 9, 0x0123456789ABCDEF, 0xBF000000, 6 << 32 | 5,
+        0xDEADBEEF, 0xFFFFFFF0, 0x3F800000, 0xFFFFFFFFFFFFFFFE, 0x123, 7 << 32 | 9, 0x0123456789ABCDEF,
+        0xBF000000, 6 << 32 | 5,
     ]  # fmt: skip
     assert [int(row[0][0]) for row in results] == expected

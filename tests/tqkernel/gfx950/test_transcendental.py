@@ -1,6 +1,6 @@
-"""Functions that the chip only approximates: the model's choice within their error, with float32 subnormals flushed.
+"""Functions that the chip only approximates: the model's choice within their error.
 
-exp2 and log2 are rounded to nearest, float32 reciprocals and roots toward zero.
+exp2 and log2 are rounded to nearest, float32 reciprocals and roots toward zero; its subnormals are flushed.
 """
 
 from __future__ import annotations
@@ -70,11 +70,13 @@ def _round_to_odd(value: Decimal) -> float:
 
 
 _AT_INFINITY = {
-    _exp2: (0.0, math.inf), _log2: (math.nan, math.inf), _reciprocal: (-0.0, 0.0), _root: (math.nan, math.inf),
+    _exp2: (0.0, math.inf), _log2: (math.nan, math.inf), _reciprocal: (-0.0, 0.0),
+    _root: (math.nan, math.inf),
     _reciprocal_root: (math.nan, 0.0),
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "exp": _exp2, "log": _log2, "rcp": _reciprocal, "rcp_iflag": _reciprocal, "sqrt": _root, "rsq": _reciprocal_root,
+    "exp": _exp2, "log": _log2, "rcp": _reciprocal, "rcp_iflag": _reciprocal, "sqrt": _root, "rsq":
+    _reciprocal_root,
 }  # fmt: skip
 
 
@@ -111,7 +113,9 @@ def all_ones(x: Array) -> Array:
 
 
 def near_range_ends(name: str) -> Array:
-    """Inputs whose results are about to overflow or to become subnormal, and where argument reduction is hard."""
+    """Inputs whose results are about to overflow or to become subnormal, and where argument reduction is
+    hard.
+    """
     if "exp" in name:
         ends = np.array(
             [-126.0, -125.999, -126.0001, -127.0, -149.0, -150.0, 127.9999, 128.0, 1e-8, -1e-8], np.float32

@@ -93,16 +93,16 @@ def _leading(x: int) -> int:
     return 32 - x.bit_length() if x else -1
 
 
-# Where the pseudocode leaves rounding, clamping or a flag open: plain statements of what LLVM and the manual say.
+# Where the pseudocode leaves rounding, clamping or a flag open: what LLVM and the manual's prose say.
 EXPRESSIONS: dict[str, Callable[..., Array]] = {
     "v_rndne_f32": lambda a: to_f32(np.rint(f32(a))),
     "v_rndne_f64": lambda a: np.rint(f64(a)).view(U64),
     "v_rndne_f16": lambda a: to_half(np.rint(half(a))),
     "v_fract_f32": _fraction,
-    "v_ldexp_f64": lambda a, b: np.array([_ldexp(x, n) for x, n in zip(f64(a).tolist(), signed(b, 32).tolist(), strict=True)]).view(U64),
+    "v_ldexp_f64": lambda a, b: _ldexp64(f64(a), signed(b, 32)),
     "v_ldexp_f16": lambda a, b: to_half(np.ldexp(half(a), signed(b & U32(0xFFFF), 16).astype(np.int32))),
     "v_frexp_mant_f32": lambda a: to_f32(np.frexp(f32(a))[0]),
-    "v_frexp_exp_i32_f32": lambda a: np.where(np.isfinite(f32(a)), np.frexp(f32(a))[1], 0).astype(np.int64).astype(U32),
+    "v_frexp_exp_i32_f32": lambda a: _frexp_exponent(f32(a)),
     "v_cvt_rpi_i32_f32": lambda a: _saturate(np.floor(f32(a) + 0.5)),
     "v_mad_u64_u32": _exact(lambda a, b, c: a * b + c),
     "v_mad_i64_i32": _exact(lambda a, b, c: _i32(a) * _i32(b) + _i64(c)),
@@ -129,6 +129,14 @@ def _ldexp(x: float, n: int) -> float:
         return math.ldexp(x, n)
     except OverflowError:
         return math.copysign(math.inf, x)
+
+
+def _ldexp64(x: Array, n: Array) -> Array:
+    return np.array([_ldexp(*row) for row in zip(x.tolist(), n.tolist(), strict=True)]).view(U64)
+
+
+def _frexp_exponent(x: Array) -> Array:
+    return np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(np.int64).astype(U32)
 
 
 def _saturate(x: Array) -> Array:
@@ -184,7 +192,7 @@ ZEROES_HIGH = {
 
 
 def quiet_halves(column: Array) -> Array:
-    """Signalling NaN halves made quiet: the machine widens halves on the way in, which cannot tell the two apart."""
+    """Signalling NaN halves made quiet: the machine widens halves on the way in, which quiets them."""
     for shift in (0, 16):
         half_bits = column >> U32(shift)
         column = np.where(
@@ -272,7 +280,10 @@ def test_result_is_what_the_manual_says(name: str) -> None:
     elif name == "v_accvgpr_read_b32":
         text = f"v_accvgpr_write_b32 a200, {names[0]}\nv_accvgpr_read_b32 {destination}, a200"
     elif name == "v_accvgpr_mov_b32":
-        text = f"v_accvgpr_write_b32 a7, {names[0]}\nv_accvgpr_mov_b32 a8, a7\nv_accvgpr_read_b32 {destination}, a8"
+        text = (
+            f"v_accvgpr_write_b32 a7, {names[0]}\nv_accvgpr_mov_b32 a8, a7\n"
+            f"v_accvgpr_read_b32 {destination}, a8"
+        )
     results = (destination, *(["s[10:11]"] if "mask" in instruction.results else []))
     got, *masks = run([Step(text, results)], vectors, scalars)[0]
     want, want_mask = expected(name, operands, old, carry if uses_carry else None, table)
@@ -394,8 +405,9 @@ def test_packed_form_does_both_halves(name: str) -> None:
     for lows, highs in SELECTS:
         if name == "v_pk_mov_b32":
             highs = tuple(1 for _ in lows)  # only op_sel means anything
-        text = f"{name} {destination}, {', '.join(registers)} op_sel:{list(lows[:count])} op_sel_hi:{list(highs[:count])}"
-        steps.append(Step(text.replace(", ", ",").replace(",v", ", v"), (destination,)))
+        selects = f"op_sel:{list(lows[:count])} op_sel_hi:{list(highs[:count])}".replace(", ", ",")
+        text = f"{name} {destination}, {', '.join(registers)} {selects}"
+        steps.append(Step(text, (destination,)))
         values = {
             f"S{i}": Value(select(o, lows[i], highs[i], width).astype(U64), "b", 64)
             for i, o in enumerate(operands)
