@@ -23,7 +23,7 @@ class Audited:
     name: str
     """The mnemonic without its encoding suffix."""
     accuracy: str
-    """``exact``, ``modelled`` (a profile or a choice within the chip's error stands in) or ``unsupported``."""
+    """``exact``, ``modelled`` (a profile, or a choice within its error, stands in) or ``unsupported``."""
     count: int
     """How many lines use it."""
     line: int

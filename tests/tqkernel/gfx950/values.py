@@ -52,7 +52,7 @@ ALIASES = {"i32": "u32", "i64": "u64", "i16": "u16", "b32": "u32"}
 
 
 def edges(kind: str, random: np.random.Generator) -> Array:
-    """Edge values of one type as register contents, uint32 or uint64; each half with another one beside it."""
+    """Edge values of one type as register contents, uint32 or uint64; halves come in pairs."""
     kind = ALIASES.get(kind, kind)
     if kind in _PAIRED:
         halves = np.array(_PAIRED[kind], dtype=np.uint32)
@@ -74,7 +74,7 @@ def random_bits(kind: str, count: int, random: np.random.Generator) -> Array:
 
 
 def inputs(kinds: tuple[str, ...], count: int = 2048) -> list[Array]:
-    """An array [count] for each source: all edge combinations if they fit, else a sample; then random bits."""
+    """An array [count] for each source: all edge combinations that fit, then random bits."""
     random = np.random.default_rng(sum(ord(letter) for kind in kinds for letter in kind))
     columns = [edges(kind, random) for kind in kinds]
     if np.prod([len(column) for column in columns]) <= count * 3 // 4:
@@ -95,7 +95,7 @@ _FLOATS = {"f16": (np.uint16, np.float16), "f32": (np.uint32, np.float32), "f64"
 
 
 def same_bits(a: Array, b: Array, kind: str) -> Array:
-    """Elementwise equality of bits, any NaN equal to any NaN; kind is a float, a pair of halves (x2) or other."""
+    """Elementwise equality of bits, any NaN equal to any NaN; kind is a float, a pair (x2), or other."""
     if kind.endswith("x2"):
         low = same_bits(a & np.uint32(0xFFFF), b & np.uint32(0xFFFF), kind[:-2])
         return low & same_bits(a >> np.uint32(16), b >> np.uint32(16), kind[:-2])
