@@ -9,26 +9,20 @@ import argparse
 import fnmatch
 import functools
 import importlib.metadata
-import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from tqkernel import bench
-from tqkernel.backends import Backend, UnavailableError
+from tqkernel import bench, runner
+from tqkernel.backends import Backend, KernelError, UnavailableError
 from tqkernel.cases import CASES, NamedCase
 from tqkernel.compile import compile_listing
 from tqkernel.gate import Verdict, run_case
 from tqkernel.plan import Variant
-from tqkernel.report import Progress, Table, as_json
+from tqkernel.runner import UsageError
 from tqref import DEFAULT_PROFILE, PROFILES
 from tqref.layout import SUPPORTED_KV_BLOCK_SIZES, SUPPORTED_QUERY_GROUP_SIZES
-
-_STANDARD_OUTPUT = "-"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,17 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
-    except (UsageError, UnavailableError) as error:
+    except (UsageError, KernelError, UnavailableError) as error:
         parser.error(str(error))
     except BrokenPipeError:
         # Whoever was reading has seen enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
-
-
-class UsageError(ValueError):
-    """The command line asks for something that is not there."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,20 +73,13 @@ def _add_check(commands: Any) -> None:
         "names", nargs="*", metavar="NAME", help="case names or globs such as 'ragged_*'; default: all"
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cases and stop")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON too; - for standard output")
     parser.add_argument(
         "--profile",
         choices=PROFILES,
         default=DEFAULT_PROFILE.name,
         help="the chip's arithmetic (default: %(default)s)",
     )
-    parser.add_argument(
-        "--backend",
-        choices=_BACKENDS,
-        default="emulator",
-        help="where the kernel runs (default: %(default)s)",
-    )
-    parser.add_argument("--strict", action="store_true", help="NaNs must have the same bits, too")
+    runner.add_options(parser)
     parser.set_defaults(run=_check)
 
 
@@ -105,32 +88,16 @@ def _check(options: argparse.Namespace) -> int:
     if options.list:
         print(*(case.name for case in selected), sep="\n")
         return 0
-    if options.json not in (None, _STANDARD_OUTPUT):
-        _require_writable(Path(options.json))
-    progress = Progress(len(selected), sys.stderr)
-    backend = _BACKENDS[options.backend](progress)
-    # Where JSON goes to standard output, nothing else does.
-    table = Table(
-        [case.name for case in selected], sys.stderr if options.json == _STANDARD_OUTPUT else sys.stdout
+    if options.listing and not options.names:
+        raise UsageError("--listing: name the cases of the variant it is, such as '*_qg8_bs16_hwtr'")
+    tasks = [runner.Task(case.name, functools.partial(_judge, case, options)) for case in selected]
+    return runner.run(tasks, options)
+
+
+def _judge(case: NamedCase, options: argparse.Namespace, backend: Backend) -> Verdict:
+    return run_case(
+        case.build(), case.variant.hw_v_transpose, backend, PROFILES[options.profile], strict=options.strict
     )
-    verdicts: list[Verdict] = []
-    for done, case in enumerate(selected):
-        verdict = run_case(
-            case.build(),
-            case.variant.hw_v_transpose,
-            backend,
-            PROFILES[options.profile],
-            strict=options.strict,
-        )
-        verdicts.append(verdict)
-        progress.hide()
-        table.add(verdict)
-        progress.show(done + 1, case.name)
-    progress.hide()
-    table.finish(verdicts)
-    if options.json is not None:
-        _write_json(options.json, as_json(verdicts))
-    return 0 if all(verdict.ok for verdict in verdicts) else 1
 
 
 def _select(patterns: Sequence[str]) -> list[NamedCase]:
@@ -143,55 +110,6 @@ def _select(patterns: Sequence[str]) -> list[NamedCase]:
             raise UsageError(f"no case is called {pattern!r}; tqgate check --list names them all")
     wanted = patterns or ["*"]
     return [case for name, case in CASES.items() if any(fnmatch.fnmatchcase(name, glob) for glob in wanted)]
-
-
-def _require_writable(path: Path) -> None:
-    """Find out before the work, not after it."""
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise UsageError(f"--json: {error}") from error
-
-
-def _write_json(target: str, record: dict[str, Any]) -> None:
-    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
-    if target == _STANDARD_OUTPUT:
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text, encoding="utf-8")
-
-
-def _emulator(progress: Progress) -> Backend:
-    from tqkernel.backends.emulator import EmulatorBackend
-
-    return EmulatorBackend(announce=functools.partial(_announce_if_slow, progress))
-
-
-def _hip(progress: Progress) -> Backend:
-    from tqkernel.backends.hip import HipBackend
-
-    return HipBackend()
-
-
-_BACKENDS: dict[str, Callable[[Progress], Backend]] = {"emulator": _emulator, "hip": _hip}
-
-_SLOW_SECONDS = 0.5
-
-
-@contextmanager
-def _announce_if_slow(progress: Progress, line: str) -> Iterator[threading.Timer]:
-    """Say on standard error what is being done, once it has taken longer than reading a file would."""
-
-    def announce() -> None:
-        progress.hide()
-        print(f"tqgate: {line}", file=sys.stderr, flush=True)
-
-    timer = threading.Timer(_SLOW_SECONDS, announce)
-    timer.start()
-    try:
-        yield timer
-    finally:
-        timer.cancel()
 
 
 # --- isa -----------------------------------------------------------------------------------------------

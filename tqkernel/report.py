@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -111,3 +112,46 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
     digits = 4 if difference.output == "out" else 8
     bits = {name: f"0x{getattr(difference, name):0{digits}x}" for name in ("expected", "actual")}
     return vars(difference) | bits
+
+
+def as_junit(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts as JUnit XML, a test case each. A difference is a failure, a kernel that stopped an error."""
+    stopped = sum(verdict.error is not None for verdict in verdicts)
+    suite = ElementTree.Element(
+        "testsuite",
+        name="tqgate",
+        tests=str(len(verdicts)),
+        failures=str(sum(not verdict.ok for verdict in verdicts) - stopped),
+        errors=str(stopped),
+        time=f"{sum(verdict.seconds for verdict in verdicts):.3f}",
+    )
+    for verdict in verdicts:
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=f"tqgate.{verdict.backend}.{verdict.profile}",
+            name=verdict.name,
+            time=f"{verdict.seconds:.3f}",
+        )
+        if not verdict.ok:
+            problem = ElementTree.SubElement(
+                case, "failure" if verdict.error is None else "error", message=summary(verdict)
+            )
+            problem.text = "\n".join(_explanation(verdict))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root, " ")
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def summary(verdict: Verdict) -> str:
+    """One line: the case, and how much differs or why the kernel stopped."""
+    if verdict.error is not None:
+        return f"{verdict.name}: kernel stopped: {verdict.error}"
+    return f"{verdict.name}: {verdict.bits_differing} of {verdict.bits_compared} bits differ"
+
+
+def describe(verdict: Verdict) -> str:
+    """`summary`, then what the table says below a row."""
+    lines = [] if verdict.error is not None else _explanation(verdict)
+    return "\n    ".join([summary(verdict), *lines])

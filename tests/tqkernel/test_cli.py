@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tqkernel.cli
+from tqkernel import runner
 from tqkernel.backends import RunError
 from tqkernel.cases import CASES
 from tqkernel.cli import main
@@ -52,7 +53,7 @@ class OracleBackend:
 @pytest.fixture
 def use_backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[OracleBackend], OracleBackend]:
     def use(backend: OracleBackend) -> OracleBackend:
-        monkeypatch.setitem(tqkernel.cli._BACKENDS, "emulator", lambda progress: backend)
+        monkeypatch.setitem(runner.BACKENDS, "emulator", lambda options, announce: backend)
         return backend
 
     return use
@@ -228,14 +229,14 @@ def test_strict_compares_the_bits_of_nans(use_backend: Callable[..., Any]) -> No
 def test_slow_work_is_announced_and_fast_work_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    progress = tqkernel.cli.Progress(1, sys.stderr)
-    monkeypatch.setattr(tqkernel.cli, "_SLOW_SECONDS", 0.2)
-    with tqkernel.cli._announce_if_slow(progress, "compiling") as timer:
+    progress = runner.Progress(1, sys.stderr)
+    monkeypatch.setattr(runner, "_SLOW_SECONDS", 0.2)
+    with runner.announce_if_slow(progress, "compiling") as timer:
         pass
     timer.join()
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(tqkernel.cli, "_SLOW_SECONDS", 0.0)
-    with tqkernel.cli._announce_if_slow(progress, "compiling") as timer:
+    monkeypatch.setattr(runner, "_SLOW_SECONDS", 0.0)
+    with runner.announce_if_slow(progress, "compiling") as timer:
         timer.join()
     assert capsys.readouterr().err == "tqgate: compiling\n"
 

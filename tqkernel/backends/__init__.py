@@ -19,6 +19,10 @@ class RunError(RuntimeError):
     """The kernel did not run to its end: a memory fault, or an instruction nobody knows."""
 
 
+class KernelError(ValueError):
+    """What was given as a kernel cannot be run as one: unreadable, or with arguments that nobody can name."""
+
+
 class UnavailableError(RuntimeError):
     """The backend cannot be used on this machine."""
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tqkernel.backends import RunError, input_arrays, poisoned_outputs
+from tqkernel.backends import KernelError, RunError, input_arrays, poisoned_outputs
 from tqkernel.compile import compile_listing
 from tqkernel.gfx950 import (
     Fault,
+    ListingError,
     Memory,
     Program,
     Run,
@@ -46,7 +47,7 @@ ARGUMENT_NAMES = tuple(_KINDS)
 
 
 class Kernel(NamedTuple):
-    """A decoded listing and the names, of `ARGUMENT_NAMES`, of its arguments in order: all, or the pointers."""
+    """A decoded listing and its arguments' names in order: all of them, or those of the pointers."""
 
     program: Program
     arguments: Sequence[str]
@@ -120,7 +121,7 @@ class EmulatorBackend:
                 profile=profile,
                 **options,
             )
-        except (Fault, UnsupportedInstruction) as error:
+        except Fault as error:
             raise RunError(str(error)) from error
         written = {
             name: np.frombuffer(memory.read(name), array.dtype).reshape(array.shape)
@@ -133,8 +134,18 @@ class EmulatorBackend:
         if variant not in self._programs:
             with self._announce(f"compiling kernel {variant.name} for gfx950"):
                 listing = self._listing_of(variant)
-            self._programs[variant] = parse_listing(listing)
+            self._programs[variant] = read_listing(listing)
         return Kernel(self._programs[variant], self._arguments)
+
+
+def read_listing(text: str) -> Program:
+    """Decode a listing. Raises KernelError when it is none, RunError for an unknown instruction."""
+    try:
+        return parse_listing(text)
+    except UnsupportedInstruction as error:
+        raise RunError(str(error)) from error
+    except ListingError as error:
+        raise KernelError(f"listing: {error}") from error
 
 
 def _centred(middle: int, size: int) -> int:
@@ -181,7 +192,7 @@ def _pack_arguments(
 
     Where `names` are pointers only, what else the listing takes is left zero: FlyDSL passes a tensor as a
     pointer and a record of its shape and strides.
-    Raises ValueError when the listing's arguments are not those that `names` says.
+    Raises KernelError when the listing's arguments are not those that `names` says.
     """
     layouts = [_KERNARG[_KINDS[name]] for name in names]
     only_pointers = all(_KINDS[name] == "pointer" for name in names)
@@ -189,7 +200,7 @@ def _pack_arguments(
     expected = [(kind, struct.calcsize(layout)) for kind, layout in layouts]
     found = [(entry.kind, entry.size) for entry in filled]
     if found != expected:
-        raise ValueError(f"listing: expected kernel arguments (kind, size) {expected}, got {found}")
+        raise KernelError(f"listing: expected kernel arguments (kind, size) {expected}, got {found}")
     packed = bytearray(max(entry.offset + entry.size for entry in segment))
     for entry, name, (_, layout) in zip(filled, names, layouts, strict=True):
         struct.pack_into(layout, packed, entry.offset, values[name])

@@ -1,0 +1,209 @@
+"""What the commands that judge kernels share: their options, where the kernel runs, what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from tqkernel.backends import Backend
+from tqkernel.gate import Verdict
+from tqkernel.plan import KERNEL_ARGUMENTS
+from tqkernel.report import Progress, Table, as_json, as_junit
+
+STANDARD_OUTPUT = "-"
+_SLOW_SECONDS = 0.5
+
+
+class UsageError(ValueError):
+    """The command line asks for something that is not there."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A verdict to come on a kernel that a backend runs."""
+
+    name: str
+    judge: Callable[[Backend], Verdict]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every command that judges a kernel; `run` reads them."""
+    parser.add_argument("--json", metavar="FILE", help="write the results as JSON too; - for standard output")
+    parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
+    parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="emulator",
+        help="where the kernel runs (default: %(default)s)",
+    )
+    parser.add_argument("--strict", action="store_true", help="NaNs must have the same bits, too")
+    kernel = parser.add_mutually_exclusive_group()
+    kernel.add_argument(
+        "--kernel",
+        metavar="MODULE:FUNCTION",
+        help="judge the kernel that this function builds; it takes what "
+        "tqkernel.decode.build_tq_decode_module takes",
+    )
+    kernel.add_argument(
+        "--listing", metavar="FILE", help="judge a compiled kernel: gfx950 assembly as LLVM prints it"
+    )
+    parser.add_argument(
+        "--arguments",
+        metavar="NAME,...",
+        help="the kernel's arguments in order, from "
+        + ", ".join(argument.name for argument in KERNEL_ARGUMENTS)
+        + "; all of them or, where tensors are passed with their shapes, the pointers",
+    )
+
+
+def run(tasks: Sequence[Task], options: argparse.Namespace) -> int:
+    """Judge one task after the other, print the table, write the files asked for; returns the exit status."""
+    for option in ("json", "junit"):
+        target = getattr(options, option)
+        if target not in (None, STANDARD_OUTPUT):
+            _require_writable(option, Path(target))
+    progress = Progress(len(tasks), sys.stderr)
+    backend = make_backend(options, functools.partial(announce_if_slow, progress))
+    # Where JSON goes to standard output, nothing else does.
+    stream = sys.stderr if options.json == STANDARD_OUTPUT else sys.stdout
+    verdicts = _judge(tasks, backend, progress, stream)
+    if options.json is not None:
+        _write(options.json, json.dumps(as_json(verdicts), indent=1, allow_nan=False) + "\n")
+    if options.junit is not None:
+        _write(options.junit, as_junit(verdicts))
+    return 0 if all(verdict.ok for verdict in verdicts) else 1
+
+
+def _judge(tasks: Sequence[Task], backend: Backend, progress: Progress, stream: TextIO) -> list[Verdict]:
+    table = Table([task.name for task in tasks], stream)
+    verdicts: list[Verdict] = []
+    for done, task in enumerate(tasks):
+        progress.show(done, task.name)
+        verdict = task.judge(backend)
+        verdicts.append(verdict)
+        progress.hide()
+        table.add(verdict)
+        progress.show(done + 1, task.name)
+    progress.hide()
+    table.finish(verdicts)
+    return verdicts
+
+
+def _require_writable(option: str, path: Path) -> None:
+    """Find out before the work, not after it."""
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise UsageError(f"--{option}: {error}") from error
+
+
+def _write(target: str, text: str) -> None:
+    if target == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text, encoding="utf-8")
+
+
+# --- where the kernel runs -------------------------------------------------------------------------------
+
+Announce = Callable[[str], Any]
+"""A context manager entered, with a line that says what is being done, around what may take long."""
+
+
+def make_backend(options: argparse.Namespace, announce: Announce) -> Backend:
+    """The backend that the options name, with the kernel that they name.
+
+    Raises UsageError when there is no such kernel, UnavailableError when there is no such machine.
+    """
+    return BACKENDS[options.backend](options, announce)
+
+
+def _emulator(options: argparse.Namespace, announce: Announce) -> Backend:
+    from tqkernel.backends.emulator import ARGUMENT_NAMES, EmulatorBackend
+
+    arguments = _argument_names(options.arguments)
+    if arguments is not None and options.kernel is None and options.listing is None:
+        raise UsageError("--arguments: expected with --kernel or --listing, got neither")
+    if options.kernel is not None:
+        from tqkernel.backends.builder import BuilderBackend
+
+        return BuilderBackend(load_builder(options.kernel), arguments, announce)
+    if options.listing is not None:
+        listing = _read(options.listing)
+        return EmulatorBackend(lambda variant: listing, arguments=arguments or ARGUMENT_NAMES)
+    return EmulatorBackend(announce=announce)
+
+
+def _hip(options: argparse.Namespace, announce: Announce) -> Backend:
+    from tqkernel.backends.hip import HipBackend
+
+    if options.listing is not None:
+        raise UsageError("--listing: expected --backend emulator, got hip, which takes a --kernel")
+    return HipBackend() if options.kernel is None else HipBackend(load_builder(options.kernel))
+
+
+BACKENDS: dict[str, Callable[[argparse.Namespace, Announce], Backend]] = {"emulator": _emulator, "hip": _hip}
+
+
+def load_builder(reference: str) -> Callable[..., Any]:
+    """The function that `module:function` names; modules in the working directory are found, too.
+
+    Raises UsageError naming what cannot be found or imported.
+    """
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise UsageError(f"--kernel: expected module:function, got {reference!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"--kernel: module {module_name} cannot be imported: {error}") from error
+    builder: Any = getattr(module, name, None)
+    if not callable(builder):
+        raise UsageError(f"--kernel: expected a function {name} in module {module_name}, got {builder!r}")
+    return builder  # type: ignore[no-any-return]
+
+
+def _argument_names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    known = {argument.name for argument in KERNEL_ARGUMENTS}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--arguments: expected names from {', '.join(known)}, got {name!r}")
+    return names
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--listing: {path}: {error}") from error
+
+
+@contextmanager
+def announce_if_slow(progress: Progress, line: str) -> Iterator[threading.Timer]:
+    """Say on standard error what is being done, once it has taken longer than reading a file would."""
+
+    def announce() -> None:
+        progress.hide()
+        print(f"tqgate: {line}", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(_SLOW_SECONDS, announce)
+    timer.start()
+    try:
+        yield timer
+    finally:
+        timer.cancel()
