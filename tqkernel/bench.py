@@ -22,10 +22,10 @@ import numpy as np
 
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.compile import compile_listing
-from tqkernel.gate import run_case
+from tqkernel.gate import oracle, run_case
 from tqkernel.gfx950 import Memory, launch, parse_listing
 from tqkernel.plan import Variant, plan_partitions
-from tqref import DEFAULT_PROFILE, Case, decode
+from tqref import DEFAULT_PROFILE, Case
 from tqref.layout import HEAD_SIZE, TILE_TOKENS
 
 VARIANT = Variant(query_group_size=8, kv_block_size=16, hw_v_transpose=True)
@@ -72,7 +72,7 @@ def emulator() -> dict[str, float]:
     case = random_case(tokens=4096, heads=8, partitions=16, tile_groups=1)
     plain = EmulatorBackend(threads=1)
     emulated = fastest(lambda: plain.run(case, VARIANT.hw_v_transpose, DEFAULT_PROFILE))
-    modelled = fastest(lambda: decode(case, DEFAULT_PROFILE))
+    modelled = fastest(lambda: oracle(case))
     report = {
         "ms_per_tile_wave": emulated * 1e3 / tile_waves(case),
         "oracle_ms_per_tile_wave": modelled * 1e3 / tile_waves(case),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tqref import codec
 from tqref.archive import load_archive, save_archive
 from tqref.layout import (
+    DATA_BYTES,
     GROUP_TOKENS,
     HEAD_SIZE,
     METADATA_BYTES,
@@ -238,6 +239,29 @@ class Case:
         """The case with every block moved up by at least `byte_offset` bytes, 4 GiB by default."""
         return self.with_blocks_renamed(self.block_ids + -(-byte_offset // self.layout.block_bytes))
 
+    # --- a smaller problem: what is left keeps its bits ---
+
+    def only(self, sequence: int, head: int) -> Case:
+        """The case with one sequence and one KV head left, their bytes unchanged."""
+        kept = self.rows_of(np.unique(self.block_tables[sequence, self.live_table_entries[sequence]]))
+        alone = CacheLayout(self.kv_block_size, 1)
+        blocks = np.zeros((kept.size, alone.block_bytes), np.uint8)
+        blocks[:, _owned_bytes(alone, 0)] = self.blocks[kept][:, _owned_bytes(self.layout, head)]
+        rows = slice(head * self.query_group_size, (head + 1) * self.query_group_size)
+        return replace(
+            self,
+            query=np.ascontiguousarray(self.query[sequence : sequence + 1, rows]),
+            block_ids=self.block_ids[kept],
+            blocks=blocks,
+            block_tables=self.block_tables[sequence : sequence + 1].copy(),
+            seq_lens=self.seq_lens[sequence : sequence + 1].copy(),
+            num_kv_heads=1,
+        )
+
+    def truncated(self, tokens: int) -> Case:
+        """The case with every sequence cut to at most `tokens` tokens; table and cache stay as they are."""
+        return replace(self, seq_lens=np.minimum(self.seq_lens, np.int32(tokens)))
+
     # --- building ---
 
     @classmethod
@@ -347,6 +371,14 @@ class Case:
 
 
 _SCALARS = tuple(entry.name for entry in fields(Case) if entry.init and entry.name not in _ARRAYS)
+
+
+def _owned_bytes(layout: CacheLayout, head: int) -> Int64:
+    """int64[BS * 134]: where in a block one head's bytes lie, its slots' data first, then its metadata."""
+    slot, which = np.arange(layout.kv_block_size), np.full(layout.kv_block_size, head)
+    starts = [(layout.key_offset(slot, which), DATA_BYTES)]
+    starts += [(layout.metadata_offset(field, slot, which), METADATA_BYTES) for field in MetadataField]
+    return np.concatenate([(start[:, None] + np.arange(size)).reshape(-1) for start, size in starts])
 
 
 def write_tokens(

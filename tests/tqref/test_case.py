@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tqref import Case, MetadataField, codec
+from tqref import Case, MetadataField, codec, decode
 from tqref.archive import load_archive, save_archive
 from tqref.numerics import f32_to_bf16
 
@@ -355,3 +355,20 @@ def test_arrays_of_python_objects_are_not_loaded(tmp_path: Path) -> None:
         archive.writestr("header.json", b"{}")
     with pytest.raises(ValueError, match="objects.npz: expected an array in query.npy"):
         load_archive(tmp_path / "objects.npz")
+
+
+def test_one_sequence_and_head_alone_keep_their_bits(make_case: MakeCase) -> None:
+    case = make_case([40, 300, 17], 3)
+    whole = decode(case)
+    for sequence, head in [(0, 2), (1, 0), (2, 1)]:
+        alone = decode(case.only(sequence, head))
+        assert np.array_equal(alone.out[0, 0], whole.out[sequence, head])
+        assert np.array_equal(alone.exp_sums[0, 0], whole.exp_sums[sequence, head])
+        assert np.array_equal(alone.max_logits[0, 0], whole.max_logits[sequence, head])
+
+
+def test_a_truncated_case_is_the_case_of_its_first_tokens(make_case: MakeCase) -> None:
+    case = make_case([300, 17], 1)
+    cut = case.truncated(256)
+    assert cut.seq_lens.tolist() == [256, 17]
+    assert np.array_equal(decode(cut).out[:, :, 0], decode(case).out[:, :, 0])

@@ -1,0 +1,447 @@
+"""Where a kernel and the oracle part: the first stage of the first tile at which they differ.
+
+The emulator records every vector result of the wave in question, the oracle the stages of its decode. Matrix
+instructions anchor the comparison: whatever the kernel, its scores are 16x16x32 products of keys and queries,
+and its output 16x16x16 products of values and probabilities, so operands and results must be the oracle's.
+Between two anchors a stage is found by its value: the step that goes wrong is the first whose value no
+instruction computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tqkernel.backends.emulator import EmulatorBackend
+from tqkernel.gate import Difference, compare, distance, oracle, ordinal
+from tqkernel.gfx950 import Program
+from tqkernel.gfx950 import encoding as enc
+from tqkernel.gfx950.footprint import instruction_name
+from tqkernel.gfx950.state import Trace
+from tqref import Case, Profile, Tile, tiles
+from tqref.layout import TILE_TOKENS
+from tqref.numerics import f32_to_bf16
+
+SCORE_INSTRUCTION, OUTPUT_INSTRUCTION = "v_mfma_f32_16x16x32_bf16", "v_mfma_f32_16x16x16_bf16"
+_SCORES_PER_TILE, _OUTPUTS_PER_TILE = 4, 8
+_LANE = np.arange(enc.LANES)
+_COLUMN, _GROUP = _LANE % 16, _LANE // 16
+
+Bits = NDArray[np.uint32]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first place where kernel and oracle differ inside a wave.
+
+    stage       what is computed there, in words
+    tile        token at which the tile starts
+    token, row, dim   of the first wrong element, where the stage has such
+    expected, actual  bit patterns; `actual` is None where no instruction computed anything like it
+    ulps        distance of the two, None for NaN or no `actual`
+    line, text  of the listing, 0 and empty where unknown; source is the kernel's (file, line) behind it
+    """
+
+    stage: str
+    tile: int
+    token: int | None
+    row: int | None
+    dim: int | None
+    expected: int
+    actual: int | None
+    ulps: int | None
+    line: int = 0
+    text: str = ""
+    source: tuple[str, int] | None = None
+
+    def __str__(self) -> str:
+        axes = {"token": self.token, "row": self.row, "dim": self.dim}
+        where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
+        found = "computed nowhere" if self.actual is None else f"0x{self.actual:x} in the kernel"
+        apart = "" if self.ulps is None else f", {self.ulps} ulp apart"
+        at = f"; line {self.line}: {self.text}" if self.line else ""
+        behind = f" ({self.source[0]}:{self.source[1]})" if self.source else ""
+        what = f"{self.stage}, tile at token {self.tile}, {where}"
+        return f"{what}: 0x{self.expected:x} expected, {found}{apart}{at}{behind}"
+
+
+# ---------------------------------------------------------------- what the oracle expects, lane by lane
+
+
+@dataclass(frozen=True, eq=False)
+class _Expected:
+    """One register's worth of a stage: bits of 64 lanes, which lanes count, and what element a lane holds."""
+
+    stage: str
+    bits: Bits
+    lanes: Mask
+    is_pair: bool
+    """Two bfloat16s rather than one float32."""
+    element: Callable[[int, int], tuple[int | None, int | None, int | None]]
+    """(lane, half) -> token within the tile, row, dim."""
+
+
+def _float(values: NDArray[np.float32]) -> Bits:
+    return np.ascontiguousarray(values, np.float32).view(np.uint32)
+
+
+def _pairs(low: NDArray[np.uint16], high: NDArray[np.uint16]) -> Bits:
+    return (low.astype(np.uint32) | high.astype(np.uint32) << 16).astype(np.uint32)
+
+
+def _keys(tile: Tile, chunk: int) -> list[_Expected]:
+    """Operand A of score instruction `chunk`: lane l holds token l % 16, eight dims."""
+    words = []
+    for word in range(4):
+        dim = 32 * chunk + 8 * _GROUP + 2 * word
+        bits = _pairs(tile.keys[_COLUMN, dim], tile.keys[_COLUMN, dim + 1])
+        first = 32 * chunk + 2 * word
+
+        def element(lane: int, half: int, first: int = first) -> tuple[int | None, int | None, int | None]:
+            return lane % 16, None, first + 8 * (lane // 16) + half
+
+        words.append(_Expected("key", bits, tile.live[_COLUMN], True, element))
+    return words
+
+
+def _by_token(
+    stage: str, values: NDArray[np.float32], tile: Tile, rows: Mask, live_only: bool
+) -> list[_Expected]:
+    """values [QG, 16] as a score instruction leaves them.
+
+    Register e, lane l holds token 4 (l // 16) + e, row l % 16.
+    """
+    registers = []
+    padded = np.zeros((16, TILE_TOKENS), np.float32)
+    padded[: len(values)] = values
+    for e in range(4):
+        token = 4 * _GROUP + e
+        lanes = rows & tile.live[token] if live_only else rows
+
+        def element(lane: int, half: int, e: int = e) -> tuple[int | None, int | None, int | None]:
+            return 4 * (lane // 16) + e, lane % 16, None
+
+        registers.append(_Expected(stage, _float(padded[_COLUMN, token]), lanes, False, element))
+    return registers
+
+
+def _by_row(stage: str, values: NDArray[np.float32], rows: Mask) -> list[_Expected]:
+    """values [QG], the same in the four lanes of a row."""
+    padded = np.zeros(16, np.float32)
+    padded[: len(values)] = values
+
+    def element(lane: int, half: int) -> tuple[int | None, int | None, int | None]:
+        return None, lane % 16, None
+
+    return [_Expected(stage, _float(padded[_COLUMN]), rows, False, element)]
+
+
+def _probability_pairs(tile: Tile, rows: Mask) -> list[_Expected]:
+    """Operand B of an output instruction: lane l holds row l % 16, tokens 4 (l // 16) and up."""
+    rounded = np.zeros((16, TILE_TOKENS), np.uint16)
+    rounded[: len(tile.probabilities)] = f32_to_bf16(tile.probabilities)
+    words = []
+    for word in range(2):
+        token = 4 * _GROUP + 2 * word
+
+        def element(lane: int, half: int, word: int = word) -> tuple[int | None, int | None, int | None]:
+            return 4 * (lane // 16) + 2 * word + half, lane % 16, None
+
+        bits = _pairs(rounded[_COLUMN, token], rounded[_COLUMN, token + 1])
+        words.append(_Expected("probability, rounded to bfloat16", bits, rows, True, element))
+    return words
+
+
+def _values(tile: Tile, chunk: int) -> list[_Expected]:
+    """Operand A of output instruction `chunk`: lane l is dim 16 chunk + l % 16, tokens from 4 (l // 16)."""
+    words = []
+    dim = 16 * chunk + _COLUMN
+    for word in range(2):
+        token = 4 * _GROUP + 2 * word
+
+        def element(lane: int, half: int, word: int = word) -> tuple[int | None, int | None, int | None]:
+            return 4 * (lane // 16) + 2 * word + half, None, 16 * chunk + lane % 16
+
+        bits = _pairs(tile.values[token, dim], tile.values[token + 1, dim])
+        words.append(_Expected("value", bits, np.ones(enc.LANES, bool), True, element))
+    return words
+
+
+def _by_dim(stage: str, values: NDArray[np.float32], chunk: int, rows: Mask) -> list[_Expected]:
+    """values [QG, 128] in output instruction `chunk`.
+
+    Register e, lane l holds row l % 16, dim 16 chunk + 4 (l // 16) + e.
+    """
+    registers = []
+    padded = np.zeros((16, values.shape[1]), np.float32)
+    padded[: len(values)] = values
+    for e in range(4):
+
+        def element(lane: int, half: int, e: int = e) -> tuple[int | None, int | None, int | None]:
+            return None, lane % 16, 16 * chunk + 4 * (lane // 16) + e
+
+        bits = _float(padded[_COLUMN, 16 * chunk + 4 * _GROUP + e])
+        registers.append(_Expected(stage, bits, rows, False, element))
+    return registers
+
+
+# ---------------------------------------------------------------- what the kernel did
+
+
+@dataclass(frozen=True, eq=False)
+class _Matrix:
+    """One execution of a matrix instruction: its place in the trace, row, operands and result.
+
+    a, b, c, d: uint32 [registers, 64].
+    """
+
+    at: int
+    row: int
+    a: Bits
+    b: Bits
+    c: Bits
+    d: Bits
+
+
+class _Recording:
+    """A wave's trace, replayed: matrix instructions with their operands, and every value by its bits."""
+
+    def __init__(self, program: Program, trace: Trace) -> None:
+        self.program, self.trace = program, trace
+        self.scores: list[_Matrix] = []
+        self.outputs: list[_Matrix] = []
+        self._index: dict[bytes, dict[bytes, int]] = {}
+        registers = np.zeros((enc.VECTOR_ROWS, enc.LANES), np.uint32)
+        at = 0
+        rows, names, values = trace.rows.tolist(), trace.registers.tolist(), trace.values
+        while at < len(rows):
+            row, name = rows[at], ""
+            code = program.code[row]
+            count = 1
+            if code[enc.UNIT] == enc.UNIT_MATRIX:
+                name = instruction_name(program, row)
+                count = int(code[enc.DESTINATION_MODE]) & 0x3F
+            if name in (SCORE_INSTRUCTION, OUTPUT_INSTRUCTION):
+                a, b, c = (self._operand(registers, program, row, k) for k in range(3))
+                into = self.scores if name == SCORE_INSTRUCTION else self.outputs
+                into.append(_Matrix(at, row, a, b, c, values[at : at + count]))
+            for offset in range(count):
+                registers[names[at + offset]] = values[at + offset]
+            at += count
+
+    @staticmethod
+    def _operand(registers: Bits, program: Program, row: int, k: int) -> Bits:
+        first = int(program.code[row, enc.SOURCE + k])
+        words = int(program.code[row, enc.SOURCE_MODE + k]) & 0x3F
+        if first < 0:
+            constant = int(program.literals[row, k]) & 0xFFFFFFFF
+            return np.full((words, enc.LANES), constant, np.uint32)
+        return registers[first : first + words].copy()
+
+    def find(self, expected: _Expected) -> bool:
+        """Whether some instruction computed that value."""
+        key = expected.lanes.tobytes()
+        if key not in self._index:
+            masked = _canonical(self.trace.values[:, expected.lanes], expected.is_pair)
+            self._index[key] = {line.tobytes(): at for at, line in enumerate(masked)}
+        wanted = _canonical(expected.bits[expected.lanes], expected.is_pair)
+        return wanted.tobytes() in self._index[key]
+
+
+def _canonical(bits: Bits, is_pair: bool) -> Bits:
+    """The same bits with every NaN the same (of float32s; pairs are left alone)."""
+    if is_pair:
+        return np.ascontiguousarray(bits)
+    return np.where((bits & 0x7FFFFFFF) > 0x7F800000, np.uint32(0x7FC00000), bits)
+
+
+def _wrong_lane(expected: _Expected, actual: Bits) -> tuple[int, int] | None:
+    """(lane, half) of the first element that differs, None if none does."""
+    if expected.is_pair:
+        for lane in np.flatnonzero(expected.lanes & (expected.bits != actual)).tolist():
+            for half in range(2):
+                want, got = (int(bits[lane]) >> 16 * half & 0xFFFF for bits in (expected.bits, actual))
+                both_nan = (want & 0x7FFF) > 0x7F80 and (got & 0x7FFF) > 0x7F80
+                if want != got and not both_nan:
+                    return lane, half
+        return None
+    differs = expected.lanes & (_canonical(expected.bits, False) != _canonical(actual, False))
+    lanes = np.flatnonzero(differs)
+    return (int(lanes[0]), 0) if lanes.size else None
+
+
+# ---------------------------------------------------------------- the search
+
+
+def find_parting(
+    case: Case, difference: Difference, hw_v_transpose: bool, backend: EmulatorBackend, profile: Profile
+) -> Parting | None:
+    """Where the wave of `difference` first leaves the oracle.
+
+    None if all stages agree (then the last step, from accumulator and sum to output, is wrong), or if the
+    kernel's matrix instructions are not those by which the stages are recognised.
+    """
+    wave = (difference.sequence, difference.head, difference.partition)
+    program, trace = backend.trace(case, hw_v_transpose, profile, wave)
+    recording = _Recording(program, trace)
+    rows = case.query_group_size > _COLUMN
+    for index, tile in enumerate(tiles(case, *wave, profile)):
+        scores = recording.scores[_SCORES_PER_TILE * index :][:_SCORES_PER_TILE]
+        outputs = recording.outputs[_OUTPUTS_PER_TILE * index :][:_OUTPUTS_PER_TILE]
+        if len(scores) < _SCORES_PER_TILE or len(outputs) < _OUTPUTS_PER_TILE:
+            return None
+        parting = next(_tile_partings(recording, tile, scores, outputs, rows), None)
+        if parting is not None:
+            return parting
+    return None
+
+
+def _tile_partings(
+    recording: _Recording, tile: Tile, scores: Sequence[_Matrix], outputs: Sequence[_Matrix], rows: Mask
+) -> Iterator[Parting]:
+    """Differences of a tile, in the order the decode computes its stages."""
+    window = slice(scores[-1].at, outputs[-1].at + 1)
+    for chunk, matrix in enumerate(scores):
+        yield from _anchored(recording, tile, _keys(tile, chunk), matrix, matrix.a)
+        stage = f"score after dims {32 * chunk}..{32 * chunk + 31}"
+        products = _by_token(stage, tile.products[chunk], tile, rows, live_only=True)
+        yield from _anchored(recording, tile, products, matrix, matrix.d)
+    probability = list(_anchored(recording, tile, _probability_pairs(tile, rows), outputs[0], outputs[0].b))
+    softmax = [
+        *_by_token("score, scaled and masked", tile.scores, tile, rows, live_only=False),
+        *_by_row("running maximum", tile.maximum, rows),
+        *_by_token("probability", tile.probabilities, tile, rows, live_only=False),
+        *_by_row("rescale factor", tile.rescale, rows),
+    ]
+    if probability:
+        yield from _missing(recording, tile, softmax[:-1], window)
+        yield from probability
+    matched = _match_chunks(tile, outputs)
+    for chunk, matrix in matched:
+        yield from _anchored(recording, tile, _values(tile, chunk), matrix, matrix.a)
+    for chunk, matrix in matched:
+        before = _by_dim("accumulator, rescaled", tile.rescaled, chunk, rows)
+        rescaled = list(_anchored(recording, tile, before, matrix, matrix.c))
+        if rescaled:
+            yield from _missing(recording, tile, softmax[-1:], window)
+            yield from rescaled
+        after = _by_dim("accumulator", tile.accumulator, chunk, rows)
+        yield from _anchored(recording, tile, after, matrix, matrix.d)
+    total = list(_missing(recording, tile, _by_row("running sum", tile.total, rows), window))
+    if total:
+        yield from _missing(recording, tile, softmax, window)
+        yield from total
+
+
+def _match_chunks(tile: Tile, outputs: Sequence[_Matrix]) -> list[tuple[int, _Matrix]]:
+    """Which 16 dims each output instruction is for: by best match, since a compiler may reorder them."""
+    free = set(range(_OUTPUTS_PER_TILE))
+    matched = []
+    for position, matrix in enumerate(outputs):
+
+        def likeness(chunk: int, matrix: _Matrix = matrix, position: int = position) -> tuple[int, bool]:
+            words = zip(_values(tile, chunk), matrix.a, strict=True)
+            return sum(int((want.bits == got).sum()) for want, got in words), chunk == position
+
+        chunk = max(free, key=likeness)
+        free.remove(chunk)
+        matched.append((chunk, matrix))
+    return sorted(matched, key=lambda pair: pair[0])
+
+
+def _anchored(
+    recording: _Recording, tile: Tile, expected: Sequence[_Expected], matrix: _Matrix, actual: Bits
+) -> Iterator[Parting]:
+    """The first element of a matrix instruction's operand or result that is wrong."""
+    for want, got in zip(expected, actual, strict=True):
+        wrong = _wrong_lane(want, got)
+        if wrong is not None:
+            yield _parting(recording, tile, want, wrong, got, matrix.row)
+            return
+
+
+_CLOSE = 1 << 16
+"""Within so many representable float32s a value is taken for a wrong attempt at another: 1 part in 128."""
+
+
+def _missing(
+    recording: _Recording, tile: Tile, expected: Sequence[_Expected], window: slice
+) -> Iterator[Parting]:
+    """The first stage whose value no instruction computed, with the nearest that the window has to show."""
+    for want in expected:
+        if recording.find(want):
+            continue
+        values = recording.trace.values[window]
+        apart = np.abs(ordinal(values[:, want.lanes]) - ordinal(want.bits[want.lanes]))
+        close = (apart < _CLOSE).sum(axis=1) + (apart == 0).sum(axis=1)
+        # A constant that happens to fit many lanes is no attempt at the stage.
+        close[(values == values[:, :1]).all(axis=1)] = 0
+        nearest = int(close.argmax())
+        lane = int(np.flatnonzero(want.lanes)[0])
+        if close[nearest] < want.lanes.sum():
+            yield _parting(recording, tile, want, (lane, 0), None, None)
+            return
+        wrong = _wrong_lane(want, values[nearest]) or (lane, 0)
+        row = int(recording.trace.rows[window][nearest])
+        yield _parting(recording, tile, want, wrong, values[nearest], row)
+        return
+
+
+def _parting(
+    recording: _Recording,
+    tile: Tile,
+    want: _Expected,
+    at: tuple[int, int],
+    actual: Bits | None,
+    row: int | None,
+) -> Parting:
+    lane, half = at
+    width = 16 if want.is_pair else 32
+
+    def bits_of(bits: Bits) -> int:
+        return int(bits[lane]) >> 16 * half & 0xFFFF if want.is_pair else int(bits[lane])
+
+    token, query_row, dim = want.element(lane, half)
+    expected, got = bits_of(want.bits), None if actual is None else bits_of(actual)
+    return Parting(
+        stage=want.stage,
+        tile=tile.start,
+        token=None if token is None else tile.start + token,
+        row=query_row,
+        dim=dim,
+        expected=expected,
+        actual=got,
+        ulps=None if got is None else distance(expected, got, width),
+        line=0 if row is None else int(recording.program.lines[row]),
+        text="" if row is None else recording.program.line(row),
+        source=None if row is None else recording.program.locations.get(int(recording.program.lines[row])),
+    )
+
+
+# ---------------------------------------------------------------- shrinking
+
+
+def shrink(
+    case: Case, difference: Difference, hw_v_transpose: bool, backend: EmulatorBackend, profile: Profile
+) -> Case:
+    """A smaller case that still differs: one sequence, one head, as few tokens as can be found by halving."""
+
+    def differs(candidate: Case) -> bool:
+        actual = backend.run(candidate, hw_v_transpose, profile)
+        return compare(oracle(candidate, profile), actual).bits_differing > 0
+
+    alone = case.only(difference.sequence, difference.head)
+    if differs(alone):
+        case = alone
+    low, high = 0, int(case.seq_lens.max(initial=0))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if differs(case.truncated(middle)):
+            high = middle
+        else:
+            low = middle
+    return case.truncated(high)
