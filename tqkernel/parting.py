@@ -289,12 +289,15 @@ def find_parting(
     program, trace = backend.trace(case, hw_v_transpose, profile, wave)
     recording = _Recording(program, trace)
     rows = case.query_group_size > _COLUMN
-    for index, tile in enumerate(tiles(case, *wave, profile)):
+    stages = list(tiles(case, *wave, profile))
+    chunk_of_row = _chunk_of_row(stages, recording.outputs)
+    for index, tile in enumerate(stages):
         scores = recording.scores[_SCORES_PER_TILE * index :][:_SCORES_PER_TILE]
         outputs = recording.outputs[_OUTPUTS_PER_TILE * index :][:_OUTPUTS_PER_TILE]
         if len(scores) < _SCORES_PER_TILE or len(outputs) < _OUTPUTS_PER_TILE:
             return None
-        parting = next(_tile_partings(recording, tile, scores, outputs, rows), None)
+        ordered = sorted(outputs, key=lambda matrix: chunk_of_row[matrix.row])
+        parting = next(_tile_partings(recording, tile, scores, ordered, rows), None)
         if parting is not None:
             return parting
     return None
@@ -303,8 +306,8 @@ def find_parting(
 def _tile_partings(
     recording: _Recording, tile: Tile, scores: Sequence[_Matrix], outputs: Sequence[_Matrix], rows: Mask
 ) -> Iterator[Parting]:
-    """Differences of a tile, in the order the decode computes its stages."""
-    window = slice(scores[-1].at, outputs[-1].at + 1)
+    """Differences of a tile, in the order the decode computes its stages; outputs in the order of their dims."""
+    window = slice(scores[-1].at, max(matrix.at for matrix in outputs) + 1)
     for chunk, matrix in enumerate(scores):
         yield from _anchored(recording, tile, _keys(tile, chunk), matrix, matrix.a)
         stage = f"score after dims {32 * chunk}..{32 * chunk + 31}"
@@ -320,10 +323,9 @@ def _tile_partings(
     if probability:
         yield from _missing(recording, tile, softmax[:-1], window)
         yield from probability
-    matched = _match_chunks(tile, outputs)
-    for chunk, matrix in matched:
+    for chunk, matrix in enumerate(outputs):
         yield from _anchored(recording, tile, _values(tile, chunk), matrix, matrix.a)
-    for chunk, matrix in matched:
+    for chunk, matrix in enumerate(outputs):
         before = _by_dim("accumulator, rescaled", tile.rescaled, chunk, rows)
         rescaled = list(_anchored(recording, tile, before, matrix, matrix.c))
         if rescaled:
@@ -337,20 +339,19 @@ def _tile_partings(
         yield from total
 
 
-def _match_chunks(tile: Tile, outputs: Sequence[_Matrix]) -> list[tuple[int, _Matrix]]:
-    """Which 16 dims each output instruction is for: by best match, since a compiler may reorder them."""
-    free = set(range(_OUTPUTS_PER_TILE))
-    matched = []
-    for position, matrix in enumerate(outputs):
+def _chunk_of_row(stages: Sequence[Tile], outputs: Sequence[_Matrix]) -> dict[int, int]:
+    """Which 16 dims each output instruction of the listing is for.
 
-        def likeness(chunk: int, matrix: _Matrix = matrix, position: int = position) -> tuple[int, bool]:
-            words = zip(_values(tile, chunk), matrix.a, strict=True)
-            return sum(int((want.bits == got).sum()) for want, got in words), chunk == position
-
-        chunk = max(free, key=likeness)
-        free.remove(chunk)
-        matched.append((chunk, matrix))
-    return sorted(matched, key=lambda pair: pair[0])
+    A compiler may reorder them, so it is found by which values they are given, over all tiles of the wave.
+    """
+    likeness: dict[int, NDArray[np.int64]] = {}
+    for tile, first in zip(stages, range(0, len(outputs), _OUTPUTS_PER_TILE), strict=False):
+        for matrix in outputs[first : first + _OUTPUTS_PER_TILE]:
+            for chunk in range(_OUTPUTS_PER_TILE):
+                words = zip(_values(tile, chunk), matrix.a, strict=True)
+                equal = sum(int((want.bits == got).sum()) for want, got in words)
+                likeness.setdefault(matrix.row, np.zeros(_OUTPUTS_PER_TILE, np.int64))[chunk] += equal
+    return {row: int(equal.argmax()) for row, equal in likeness.items()}
 
 
 def _anchored(
