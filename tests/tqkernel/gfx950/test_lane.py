@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tqkernel.gfx950 import UnsupportedInstruction
-from tqkernel.gfx950.isa import instruction_set
 
 from .machine import LANES, Step, program, run
 from .pseudocode import fused_multiply_add, odd_float32
@@ -17,7 +16,10 @@ from .values import assert_same, inputs
 Array = np.ndarray
 U32, U64 = np.uint32, np.uint64
 ALL = U64(2**64 - 1)
-COVERED = frozenset(name for name, instruction in instruction_set().items() if instruction.unit == "lane")
+COVERED = {
+    "v_nop", "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_swap_b32", "v_permlane16_swap_b32",
+    "v_permlane32_swap_b32",
+}  # fmt: skip
 LANE = np.arange(LANES)
 EXEC = U64(0x00F0FF0F_A5C31E70)
 ENABLED = np.array([int(EXEC) >> lane & 1 for lane in range(LANES)], dtype=bool)

@@ -17,7 +17,14 @@ from .values import assert_same, inputs
 Array = np.ndarray
 U32, U64 = np.uint32, np.uint64
 ALL = U64(2**64 - 1)
-COVERED = frozenset(name for name, instruction in instruction_set().items() if instruction.unit == "lds")
+_LDS = sorted(name for name, instruction in instruction_set().items() if instruction.unit == "lds")
+READS = [n for n in _LDS if re.match(r"ds_read_[bui](8|16|32|64|96|128)(_d16(_hi)?)?$", n)]
+PAIR_READS = [n for n in _LDS if re.match(r"ds_read2(st64)?_", n)]
+WRITES = [n for n in _LDS if re.match(r"ds_write_b", n)]
+PAIR_WRITES = [n for n in _LDS if re.match(r"ds_write2(st64)?_", n)]
+ATOMICS = [n for n in _LDS if instruction_set()[n].meaning.startswith("atomic")]
+OTHERS = {"ds_read_b64_tr_b16", "ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"}
+COVERED = OTHERS.union(READS, PAIR_READS, WRITES, PAIR_WRITES, ATOMICS)
 SIZE = 8192
 LANE = np.arange(LANES, dtype=U32)
 EXEC = U64(0x0FF0_1234_8421_FFFE)
@@ -85,9 +92,7 @@ def addresses(alignment: int, span: int = 2048) -> Array:
 
 @pytest.mark.parametrize("offset", (0, 96))
 @pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "any"))
-@pytest.mark.parametrize(
-    "name", sorted(n for n in COVERED if re.match(r"ds_read_[bui](8|16|32|64|96|128)(_d16(_hi)?)?$", n))
-)
+@pytest.mark.parametrize("name", READS)
 def test_read(name: str, aligned: bool, offset: int) -> None:
     part = name.split("_")[2]
     size = WIDTHS[part]
@@ -117,7 +122,7 @@ def test_read(name: str, aligned: bool, offset: int) -> None:
 
 
 @pytest.mark.parametrize("exec_mask", (ALL, EXEC), ids=("all", "some"))
-@pytest.mark.parametrize("name", sorted(n for n in COVERED if re.match(r"ds_read2(st64)?_", n)))
+@pytest.mark.parametrize("name", PAIR_READS)
 def test_read_pair(name: str, exec_mask: U64) -> None:
     size = WIDTHS[name.split("_")[2]]
     stride = size * (64 if "st64" in name else 1)
@@ -133,7 +138,7 @@ def test_read_pair(name: str, exec_mask: U64) -> None:
 
 
 @pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "any"))
-@pytest.mark.parametrize("name", sorted(n for n in COVERED if re.match(r"ds_write_b", n)))
+@pytest.mark.parametrize("name", WRITES)
 def test_write(name: str, aligned: bool) -> None:
     size = WIDTHS[name.split("_")[2]]
     address = addresses(max(size, 4) if aligned else 16) + U32(0 if aligned else 3)
@@ -152,7 +157,7 @@ def test_write(name: str, aligned: bool) -> None:
         assert (memory == expected).all(), name
 
 
-@pytest.mark.parametrize("name", sorted(n for n in COVERED if re.match(r"ds_write2(st64)?_", n)))
+@pytest.mark.parametrize("name", PAIR_WRITES)
 def test_write_pair(name: str) -> None:
     size = WIDTHS[name.split("_")[2]]
     stride = size * (64 if "st64" in name else 1)
@@ -172,9 +177,7 @@ def test_write_pair(name: str) -> None:
     assert (memory == expected).all(), name
 
 
-@pytest.mark.parametrize(
-    "name", sorted(n for n in COVERED if instruction_set()[n].meaning.startswith("atomic"))
-)
+@pytest.mark.parametrize("name", ATOMICS)
 def test_atomic(name: str) -> None:
     """Every lane its own address: old value returned, new value as AMD's pseudocode says."""
     kind = name.split("_")[-1]

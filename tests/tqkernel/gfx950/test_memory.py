@@ -17,11 +17,6 @@ from .values import assert_same, inputs
 Array = np.ndarray
 U32, U64 = np.uint32, np.uint64
 ALL = U64(2**64 - 1)
-COVERED = frozenset(
-    name
-    for name, instruction in instruction_set().items()
-    if instruction.unit in ("memory", "scalar_memory") and instruction.meaning != "clock"
-)
 SIZE = 4096
 LANE = np.arange(LANES, dtype=U32)
 EXEC = U64(0x0FF0_1234_8421_FFFE)
@@ -38,6 +33,16 @@ BYTES = {
     "dwordx4": 16,
 }
 SPACES = ("global", "flat", "buffer", "scratch")
+COUNTS = (1, 2, 4, 8, 16)
+
+
+def names(space: str, what: str) -> list[str]:
+    return sorted(name for name in instruction_set() if name.startswith(f"{space}_{what}_"))
+
+
+COVERED = {name for space in SPACES for what in ("load", "store") for name in names(space, what)}
+COVERED |= {name for space in SPACES[:3] for name in names(space, "atomic")}
+COVERED |= {f"s_{kind}_dword{f'x{n}' if n > 1 else ''}" for kind in ("load", "buffer_load") for n in COUNTS}
 
 
 def contents() -> Array:
@@ -90,10 +95,6 @@ def mapped(
     steps = [Step(f"s_mov_b64 exec, s[8:9]\n{text}", results)]
     row = run(steps, vectors, {"s[8:9]": np.array([exec_mask], U64)}, buffers={"s[80:81]": memory})[0]
     return *row, memory
-
-
-def names(space: str, what: str) -> list[str]:
-    return sorted(name for name in COVERED if name.startswith(f"{space}_{what}_"))
 
 
 def loaded(name: str, data: Array, old: Array) -> Array:
@@ -343,7 +344,7 @@ def test_buffer_load_into_lds() -> None:
     assert (got == memory.view(U32)[2 + LANE[::-1].astype(int)]).all()
 
 
-@pytest.mark.parametrize("count", (1, 2, 4, 8, 16))
+@pytest.mark.parametrize("count", COUNTS)
 def test_scalar_load(count: int) -> None:
     suffix = "" if count == 1 else f"x{count}"
     last = f"s[20:{19 + count}]" if count > 1 else "s20"
@@ -354,7 +355,7 @@ def test_scalar_load(count: int) -> None:
         assert [int(value[0]) for value in got] == memory.view(U32)[first : first + count].tolist()
 
 
-@pytest.mark.parametrize("count", (1, 2, 4, 8, 16))
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("records", (0, 40, 64, 1024))
 def test_scalar_buffer_load_ends_at_its_records(count: int, records: int) -> None:
     suffix = "" if count == 1 else f"x{count}"
