@@ -17,8 +17,8 @@ Array = np.ndarray
 U32, U64 = np.uint32, np.uint64
 ALL = U64(2**64 - 1)
 COVERED = {
-    "v_nop", "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_swap_b32", "v_permlane16_swap_b32",
-    "v_permlane32_swap_b32",
+    "v_nop", "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_swap_b32",
+    "v_permlane16_swap_b32", "v_permlane32_swap_b32",
 }  # fmt: skip
 LANE = np.arange(LANES)
 EXEC = U64(0x00F0FF0F_A5C31E70)
