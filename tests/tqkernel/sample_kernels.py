@@ -636,3 +636,35 @@ def build_conversion(source, result):
         conversion_kernel(x, y).launch(grid=(groups,), block=(64,))
 
     return conversion
+
+
+def build_elementwise(dtype, operation):
+    """y[i] = operation(a[i], b[i], c[i]) on elements of `dtype`; one wave per 64 elements."""
+
+    @flyc.kernel(known_block_size=(64, 1, 1))
+    def elementwise_kernel(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, y: fx.Pointer):
+        index = fx.block_idx.x * 64 + fx.thread_idx.x
+        y[index] = operation(a[index].to(dtype), b[index].to(dtype), c[index].to(dtype)).to(dtype)
+
+    @flyc.jit
+    def elementwise(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, y: fx.Pointer, groups: fx.Int32):
+        elementwise_kernel(a, b, c, y).launch(grid=(groups,), block=(64,))
+
+    return elementwise
+
+
+def build_packed(dtype, operation):
+    """The same on pairs of elements, one pair per lane."""
+
+    @flyc.kernel(known_block_size=(64, 1, 1))
+    def packed_kernel(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, y: fx.Pointer):
+        index = fx.thread_idx.x * 2
+        pair = fx.Vector.make_type(2, dtype)
+        operands = [fx.Vector(fx.ptr_load(pointer + index, result_type=pair)) for pointer in (a, b, c)]
+        fx.ptr_store(operation(*operands).to(dtype), y + index)
+
+    @flyc.jit
+    def packed(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, y: fx.Pointer, groups: fx.Int32):
+        packed_kernel(a, b, c, y).launch(grid=(groups,), block=(64,))
+
+    return packed

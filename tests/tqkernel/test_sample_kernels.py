@@ -8,7 +8,9 @@ or the operands are chosen so that every sum is exact.
 from __future__ import annotations
 
 import functools
+import math
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -447,3 +449,155 @@ def test_conversions(architecture, dtype, result):
     x = values_of(dtype, result)
     _, y = run(program, (x, np.zeros(128, NUMPY[result])), (2, 1, 1), 64)
     assert_same_bits(y, converted(x, dtype, result))
+
+
+def wide_values():
+    """f64 and i64 operands, no integer divisor zero; quotients overflow, underflow and are subnormal too."""
+    random = np.random.default_rng(17)
+    floats = random.standard_normal((2, 512)) * np.exp2(random.uniform(-40, 40, (2, 512)))
+    floats[:, 256:384] *= np.exp2([[-600.0], [460.0]])
+    floats[:, 384:400] *= np.exp2([[500.0], [-500.0]])
+    integers = random.integers(-1 << 63, 1 << 63, (2, 512), dtype=np.int64)
+    integers >>= random.integers(0, 63, (2, 512))
+    integers[1] |= 1
+    return (*floats, *integers)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_wide_arithmetic(architecture):
+    types = (fx.Float64, fx.Float64, fx.Int64, fx.Int64, fx.Float64, fx.Int64)
+    program = compiled(samples.build_wide, (*types, 512), architecture)
+    a, b, i, j = wide_values()
+    floats = np.zeros((len(samples.WIDE_FLOAT_OUTPUTS), 512))
+    integers = np.zeros((len(samples.WIDE_INTEGER_OUTPUTS), 512), np.int64)
+    *_, floats, integers = run(program, (a, b, i, j, floats, integers, 512), (8, 1, 1), 64)
+    whole = np.clip(a, -(2.0**62), 2.0**62)
+    with np.errstate(over="ignore", under="ignore"):
+        expected = {
+            "sum": a + b, "product": a * b, "quotient": a / b, "root": np.sqrt(np.abs(a)),
+            "fma": np.array([fused(x, y, x) for x, y in zip(a.tolist(), b.tolist(), strict=True)]),
+            "least": np.minimum(a, b), "greatest": np.maximum(a, b), "truncated": np.trunc(a),
+            "rounded": np.rint(a), "from i64": i.astype(np.float64),
+        }  # fmt: skip
+    for name, actual in zip(samples.WIDE_FLOAT_OUTPUTS, floats, strict=True):
+        np.testing.assert_array_equal(actual.view("u8"), expected[name].view("u8"), err_msg=name)
+    unsigned = i.view("u8")
+    expected = {
+        "sum": i + j, "product": i * j, "quotient": i // j, "remainder": np.fmod(i, j),
+        "shift": i >> (j & 63), "logical": (unsigned >> (j & 63).view("u8")).view("i8"), "and": i & j,
+        "less": (i < j).astype(np.int64), "unsigned quotient": (unsigned // j.view("u8")).view("i8"),
+        "from f64": whole.astype(np.int64),
+        "leading zeros": np.array([64 - int(x).bit_length() for x in unsigned]),
+    }  # fmt: skip
+    in_range = {"from f64": whole == a}
+    for name, actual in zip(samples.WIDE_INTEGER_OUTPUTS, integers, strict=True):
+        kept = in_range.get(name, slice(None))
+        np.testing.assert_array_equal(actual[kept], expected[name][kept], err_msg=name)
+
+
+def fused(a, b, c):
+    """a * b + c rounded once."""
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return exact.numerator / exact.denominator
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+def median(a, b, c):
+    return fx.max(fx.min(a, b), fx.min(fx.max(a, b), c))
+
+
+def bits_set(a, b, c):
+    return np.bitwise_count(a).astype(a.dtype)
+
+
+def greatest(a, b, c):
+    """IEEE 754 maximum: NaN if either is, and +0 above -0, which NumPy does not promise."""
+    return np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b))
+
+
+def either(*pair):
+    """The same expression for FlyDSL and for NumPy."""
+    return pair * 2 if len(pair) == 1 else pair
+
+
+FLOATS, SHORT = ("f16", "f32", "f64"), ("i16", "u16")
+INTEGERS = ("i8", "u8", *SHORT, "i32", "u32", "i64", "u64")
+UNSIGNED = ("u8", "u16", "u32", "u64")
+ELEMENTWISE = {
+    "quotient": (*either(lambda a, b, c: a / b), FLOATS),
+    "small quotient": (*either(lambda a, b, c: a * c * c / b), FLOATS),
+    "polynomial": (*either(lambda a, b, c: (a * b + c) * a), (*FLOATS, *INTEGERS)),
+    "root": (lambda a, b, c: fx.sqrt(fx.absf(a)), lambda a, b, c: np.sqrt(np.abs(a)), FLOATS),
+    "maximum": (lambda a, b, c: fx.maximumf(a, b), greatest, FLOATS),
+    "minimum": (lambda a, b, c: fx.minimumf(a, b), lambda a, b, c: -greatest(-a, -b, c), FLOATS),
+    "rounded": (lambda a, b, c: fx.roundeven(a), lambda a, b, c: np.rint(a), FLOATS),
+    "median": (median, lambda a, b, c: np.sort([a, b, c], axis=0)[1], INTEGERS),
+    "choice": (*either(lambda a, b, c: (a & b) | (~a & c)), INTEGERS),
+    "majority": (*either(lambda a, b, c: (a & b) | (b & c) | (a & c)), INTEGERS),
+    "and or": (*either(lambda a, b, c: (a & b) | c), INTEGERS),
+    "monus": (
+        lambda a, b, c: (a > b).select(a - b, a * 0),
+        lambda a, b, c: np.where(a > b, a - b, 0).astype(a.dtype),
+        UNSIGNED,
+    ),
+    "constants": (*either(lambda a, b, c: a // 7 + b * 3 - (c >> 2)), INTEGERS),
+    "ones": (lambda a, b, c: fx.ctpop(a), bits_set, UNSIGNED),
+}
+"""An expression for FlyDSL, the same for NumPy, and the types it is tried on."""
+
+
+def operands_of(dtype):
+    """Three arrays of 256 elements of a type: floats from subnormal to nearly overflowing, any integers."""
+    random = np.random.default_rng(18)
+    if dtype[0] == "f":
+        largest = {"f16": 7, "f32": 60, "f64": 500}[dtype]
+        values = random.standard_normal((3, 256)) * np.exp2(random.uniform(-largest, largest, (3, 256)))
+        values[:, :3] = [[0.0, -0.0, np.inf], [-0.0, 0.0, 3.0], [1.0, 1.0, 1.0]]
+        return values.astype(NUMPY[dtype])
+    limits = np.iinfo(NUMPY[dtype])
+    return random.integers(limits.min, limits.max, (3, 256), dtype=NUMPY[dtype], endpoint=True)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name, dtype", [(name, dtype) for name, (*_, dtypes) in ELEMENTWISE.items() for dtype in dtypes]
+)
+def test_elementwise(architecture, name, dtype):
+    operation, reference, _ = ELEMENTWISE[name]
+    element = samples.DTYPES[dtype]
+    program = compiled(
+        samples.build_elementwise, (element,) * 4 + (4,), architecture, dtype=element, operation=operation
+    )
+    operands = operands_of(dtype)
+    *_, y = run(program, (*operands, np.zeros(256, NUMPY[dtype])), (4, 1, 1), 64)
+    with np.errstate(all="ignore"):
+        expected = reference(*operands)
+    if dtype[0] == "f":
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
+        y, expected = y[~np.isnan(y)], expected[~np.isnan(expected)]
+    assert_same_bits(y, expected)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("polynomial", "f32"),
+        ("polynomial", "f16"),
+        ("maximum", "f16"),
+        ("median", "i16"),
+        ("constants", "i16"),
+    ],
+)
+def test_packed(architecture, name, dtype):
+    operation, reference, _ = ELEMENTWISE[name]
+    element = samples.DTYPES[dtype]
+    program = compiled(
+        samples.build_packed, (element,) * 4 + (1,), architecture, dtype=element, operation=operation
+    )
+    operands = operands_of(dtype)[:, 3:131].copy()
+    *_, y = run(program, (*operands, np.zeros(128, NUMPY[dtype])), (1, 1, 1), 64)
+    with np.errstate(all="ignore"):
+        assert_same_bits(y, reference(*operands))

@@ -193,10 +193,13 @@ def _half_value_bits(bits: int) -> int:
     return struct.unpack("<I", struct.pack("<f", struct.unpack("<e", struct.pack("<H", bits & 0xFFFF))[0]))[0]
 
 
+_INTEGER = r"-?\d+|-?0x[0-9a-fA-F]+"
+
+
 def _literal(text: str, kind: str) -> int | None:
     """The 64-bit register image of a constant for a source of that type (f16 constants already widened)."""
     half = kind in ("f16", "mix16")
-    if re.fullmatch(r"-?\d+|-?0x[0-9a-fA-F]+", text):
+    if re.fullmatch(_INTEGER, text):
         value = int(text, 0)
         if half:
             return _half_value_bits(value)
@@ -416,7 +419,7 @@ def _vector(line: _Line, instruction: Instruction) -> list[_Row]:
 def _result_modifiers(row: _Row, instruction: Instruction, high: int) -> None:
     line, mode = row.line, int(row.values[enc.DESTINATION_MODE])
     result = instruction.results[0] if instruction.results else ""
-    if "clamp" in line.modifiers:
+    if "clamp" in line.modifiers and not instruction.name.endswith(":clamp"):
         if result not in ("f32", "f16", "h16", "lo16", "hi16"):
             raise line.fail("clamp on an integer or float64 result is not modelled")
         mode |= enc.CLAMP
@@ -440,9 +443,16 @@ def _result_modifiers(row: _Row, instruction: Instruction, high: int) -> None:
     row.set(enc.DESTINATION_MODE, mode)
 
 
+def _upper_half(constant: str) -> str:
+    """Bits 16 to 31 of an inline constant: the sign of an integer, nothing of a half."""
+    return str(int(constant, 0) >> 16 & 0xFFFF) if re.fullmatch(_INTEGER, constant) else "0"
+
+
 def _packed(line: _Line, instruction: Instruction) -> list[_Row]:
     """Two rows of the scalar form, and moves from a hidden register where a half would overwrite a source."""
     form_name, width = PACKED[instruction.name]
+    if "clamp" in line.modifiers and f"{form_name}:clamp" in instruction_set():
+        form_name += ":clamp"
     form = instruction_set()[form_name]
     destination = _register(line.operands[0])
     if destination is None:
@@ -467,9 +477,9 @@ def _packed(line: _Line, instruction: Instruction) -> list[_Row]:
                 else:
                     row.values[enc.SOURCE + slot] += select
             else:
+                if select and _register(text) is None:
+                    text, select = _upper_half(text), 0
                 row.source(slot, text, form.sources[slot], mode | (5 + select) << enc.SELECT_SHIFT)
-                if select and row.values[enc.SOURCE + slot] == enc.LITERAL:
-                    row.literals[slot] = 0  # a 16-bit constant has nothing in its upper half
         if width == 32:
             row.set(enc.DESTINATION, destination + half)
             row.set(enc.DESTINATION_MODE, 1)
@@ -477,7 +487,7 @@ def _packed(line: _Line, instruction: Instruction) -> list[_Row]:
             row.set(enc.DESTINATION, destination)
             kind = enc.TO_F16 if form.results[0] in ("f16", "h16") else enc.HALF
             row.set(enc.DESTINATION_MODE, 1 | kind | enc.KEEP_OTHER_HALF | (enc.HIGH_HALF if half else 0))
-        if "clamp" in line.modifiers:
+        if "clamp" in line.modifiers and not form_name.endswith(":clamp"):
             if not form.results[0].startswith(("f", "h")):
                 raise line.fail("clamp on an integer result is not modelled")
             row.values[enc.DESTINATION_MODE] |= enc.CLAMP
@@ -868,7 +878,10 @@ def decode_line(number: int, text: str) -> None:
 
 
 def _decode(line: _Line) -> list[_Row]:
-    instruction = _instructions().get(base_name(line.mnemonic))
+    name = base_name(line.mnemonic)
+    instruction = _instructions().get(name)
+    if "clamp" in line.modifiers:
+        instruction = _instructions().get(f"{name}:clamp", instruction)
     if instruction is None:
         raise UnsupportedInstruction(f"line {line.number}: instruction {line.mnemonic} is not supported")
     try:

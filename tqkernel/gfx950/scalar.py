@@ -666,6 +666,133 @@ def divide_fixup(a, b, c):
 
 
 @inner
+def divide_fixup16(a, b, c):
+    """v_div_fixup_f16, on halves widened to float32."""
+    if c != c or b != b:
+        return _NAN
+    negative = (bits32(b) ^ bits32(c)) >> 31
+    result = abs(a)
+    if b == 0 and c == 0 or abs(b) == _INFINITY and abs(c) == _INFINITY:
+        return _NAN
+    if b == 0 or abs(c) == _INFINITY:
+        result = _INFINITY
+    elif abs(b) == _INFINITY or c == 0:
+        result = F0
+    return -result if negative else result
+
+
+# The same division for float64, scaled by 2**128.
+
+_TINY = 2.0**-1022
+
+
+@inner
+def _exponent64(a):
+    return (bits64(a) >> 52) & 2047
+
+
+@inner
+def divide_scale_flag64(a, b, c):
+    if b == 0 or c == 0 or b != b or c != c:
+        return np.int64(0)
+    if _exponent64(c) - _exponent64(b) >= 768:
+        return np.int64(1)
+    return np.int64(abs(b) >= _TINY and abs(c / b) < _TINY)
+
+
+@inner
+def divide_scale64(a, b, c):
+    if b == 0 or c == 0:
+        return np.nan
+    up, down = 2.0**128, 2.0**-128
+    quotient_tiny, reciprocal_tiny = abs(c / b) < _TINY, abs(1.0 / b) < _TINY
+    is_denominator = bits64(a) == bits64(b)
+    if _exponent64(c) - _exponent64(b) >= 768:
+        return a * up if is_denominator else a
+    if abs(b) < _TINY:
+        return a * up
+    if reciprocal_tiny:
+        return a * down if is_denominator or not quotient_tiny else a
+    if quotient_tiny:
+        return a * up if bits64(a) == bits64(c) else a
+    return a * up if _exponent64(c) <= 53 else a
+
+
+@inner
+def divide_fmas64(a, b, c, scaled):
+    total = fma64(a, b, c)
+    if not scaled:
+        return total
+    if _exponent64(c) > 1023:
+        return total * 2.0**128
+    result = total * 2.0**-128
+    rest = total - result * 2.0**128
+    if abs(rest) == 2.0**-947:  # between two subnormals: what the first rounding dropped decides
+        error = fma64(a, b, c - total)
+        if rest > 0 and error > 0:
+            result += 2.0**-1074
+        elif rest < 0 and error < 0:
+            result -= 2.0**-1074
+    return result
+
+
+@inner
+def divide_fixup64(a, b, c):
+    if c != c or b != b:
+        return np.nan
+    negative = (bits64(b) ^ bits64(c)) < 0
+    result = abs(a)
+    if b == 0 and c == 0 or abs(b) == np.inf and abs(c) == np.inf:
+        return np.nan
+    if b == 0 or abs(c) == np.inf:
+        result = np.inf
+    elif abs(b) == np.inf or c == 0 or _exponent64(c) - _exponent64(b) < -1075:
+        result = 0.0
+    elif a != a:
+        result = np.inf
+    return -result if negative else result
+
+
+@inner
+def _approximate64(x):
+    """The chip's float64 reciprocals and roots are good to 2**29 ulp: cut to 24 bits of fraction."""
+    return float64_of(bits64(x) & ~np.int64((1 << 28) - 1))
+
+
+@inner
+def reciprocal64(a):
+    return _approximate64(1.0 / a)
+
+
+@inner
+def root64(a):
+    return _approximate64(math.sqrt(a)) if a >= 0 else np.nan
+
+
+@inner
+def reciprocal_root64(a):
+    return _approximate64(1.0 / math.sqrt(a)) if a >= 0 else np.nan
+
+
+@inner
+def fraction64(a):
+    """a - floor(a), kept below one."""
+    if a != a or abs(a) == np.inf:
+        return np.nan
+    return min(a - floor(a), 1.0 - 2.0**-53)
+
+
+@inner
+def frexp_mantissa64(a):
+    return a if a != a or abs(a) == np.inf else math.frexp(a)[0]
+
+
+@inner
+def frexp_exponent64(a):
+    return np.int64(0) if a != a or abs(a) == np.inf else np.int64(math.frexp(a)[1])
+
+
+@inner
 def dot2_bf16(a, b, c):
     low = float32_of(a << 16) * float32_of(b << 16)
     high = float32_of(a & 0xFFFF0000) * float32_of(b & 0xFFFF0000)

@@ -16,6 +16,7 @@ from . import (
     test_compare,
     test_control,
     test_division,
+    test_float64,
     test_lane,
     test_lds,
     test_matrix,
@@ -29,8 +30,8 @@ from .machine import FIRST_LINE, listing
 MODULES = {
     module.__name__.rpartition(".")[2]: module.COVERED
     for module in (
-        test_compare, test_control, test_division, test_lane, test_lds, test_matrix, test_memory, test_scalar,
-        test_transcendental,
+        test_compare, test_control, test_division, test_float64, test_lane, test_lds, test_matrix,
+        test_memory, test_scalar, test_transcendental,
         test_vector,
     )
 }  # fmt: skip

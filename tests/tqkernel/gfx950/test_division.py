@@ -10,7 +10,7 @@ from .pseudocode import fused_multiply_add
 from .values import assert_same, inputs
 
 U32, U64 = np.uint32, np.uint64
-COVERED = {"v_div_scale_f32", "v_div_fmas_f32", "v_div_fixup_f32"}
+COVERED = {"v_div_scale_f32", "v_div_fmas_f32", "v_div_fixup_f32", "v_div_fixup_f16"}
 
 SEQUENCE = """v_div_scale_f32 v21, s[4:5], v4, v4, v2
 v_rcp_f32_e32 v34, v21
@@ -107,3 +107,15 @@ def test_fmas_scales_where_vcc_says() -> None:
     exact = fused_multiply_add(*(column.view(np.float32).astype(np.float64) for column in (a, b, c)), 32)
     expected = np.ldexp(exact, np.where(lanes, np.where(large, 64, -64), 0)).astype(np.float32)
     assert_same(got, expected.view(U32), "f32", [a, b, c], "v_div_fmas_f32")
+
+
+def test_fixup_of_halves_puts_special_cases_right() -> None:
+    quotient, b, a = inputs(("f16", "f16", "f16"))
+    ((got,),) = run([Step("v_div_fixup_f16 v20, v2, v4, v6", ("v20",))], {"v2": quotient, "v4": b, "v6": a})
+    q, x, y = (column.astype(np.uint16).view(np.float16) for column in (quotient, a, b))
+    with np.errstate(all="ignore"):
+        special = ~np.isfinite(x) | ~np.isfinite(y) | (x == 0) | (y == 0)
+        result = np.where(special, np.abs(x / y), np.abs(q))
+    expected = np.where(np.signbit(x) != np.signbit(y), -result, result).astype(np.float16)
+    same = np.isnan(expected) | (got.astype(np.uint16) == expected.view(np.uint16))
+    assert same.all() and np.isnan(got.astype(np.uint16).view(np.float16)[np.isnan(expected)]).all()

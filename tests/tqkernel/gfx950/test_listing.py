@@ -20,8 +20,8 @@ from .machine import FIRST_LINE, listing, program
         ("v_frobnicate_b32_e32 v0, v1", "v_frobnicate_b32_e32 is not supported"),
         ("image_load v[0:3], v0, s[0:7]", "image_load is not supported"),
         ("v_add_f32_e64 v0, v1, v2 mul:2", "v_add_f32_e64: .*output scaling"),
-        ("v_add_u32_e64 v0, v1, v2 clamp", "v_add_u32_e64: clamp on an integer"),
-        ("v_pk_add_u16 v0, v1, v2 clamp", "v_pk_add_u16: clamp on an integer"),
+        ("v_mul_lo_u32 v0, v1, v2 clamp", "v_mul_lo_u32: clamp on an integer"),
+        ("v_pk_max_u16 v0, v1, v2 clamp", "v_pk_max_u16: clamp on an integer"),
         (
             "v_add_u32_sdwa v0, v1, v2 dst_sel:BYTE_0 dst_unused:UNUSED_SEXT src0_sel:DWORD src1_sel:DWORD",
             "UNUSED_SEXT",

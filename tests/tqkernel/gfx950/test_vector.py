@@ -25,7 +25,7 @@ COVERED = frozenset(
     name
     for name, instruction in instruction_set().items()
     if instruction.unit == "vector"
-    and not name.startswith("v_cmp")
+    and not name.startswith(("v_cmp", "v_div_"))
     and (instruction.accuracy == "exact" or name.startswith("v_dot2"))
 )
 
@@ -89,6 +89,34 @@ def _fraction(a: Array) -> Array:
     )
 
 
+def _fraction64(x: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(x), np.nan, np.minimum(x - np.floor(x), 1 - 2.0**-53)).view(U64)
+
+
+def _maximum(a: Array, b: Array) -> Array:
+    """IEEE 754 maximum: NaN if either is, +0 above -0."""
+    return np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b))
+
+
+def _saturating(operation: str, kind: str) -> Callable[..., Array]:
+    """An integer operation whose result is the nearest that its type holds."""
+    limits = np.iinfo({"u": "uint", "i": "int"}[kind[0]] + kind[1:])
+    exact = {
+        "+": lambda a, b: a + b,
+        "-": lambda a, b: a - b,
+        "r": lambda a, b: b - a,
+        "m": lambda a, b, c: a * b + c,
+    }[operation]
+
+    def over(*columns: Array) -> Array:
+        bits = int(kind[1:])
+        wide = [signed(c, bits) if kind[0] == "i" else c.astype(np.int64) & (1 << bits) - 1 for c in columns]
+        return np.clip(exact(*wide), limits.min, limits.max).astype(np.int64).astype(U32)
+
+    return over
+
+
 def _leading(x: int) -> int:
     return 32 - x.bit_length() if x else -1
 
@@ -99,6 +127,17 @@ EXPRESSIONS: dict[str, Callable[..., Array]] = {
     "v_rndne_f64": lambda a: np.rint(f64(a)).view(U64),
     "v_rndne_f16": lambda a: to_half(np.rint(half(a))),
     "v_fract_f32": _fraction,
+    "v_fract_f64": lambda a: _fraction64(f64(a)),
+    "v_frexp_exp_i32_f64": lambda a: _frexp_exponent(f64(a)),
+    "v_maximum3_f16": lambda a, b, c: to_half(_maximum(_maximum(half(a), half(b)), half(c))),
+    "v_minimum3_f16": lambda a, b, c: to_half(-_maximum(_maximum(-half(a), -half(b)), -half(c))),
+    "v_bitop3_b16": lambda a, b, c: (~a & c) | (a & b),
+    "v_mad_legacy_u16": lambda a, b, c: a * b + c,
+    "v_mad_legacy_i16": lambda a, b, c: a * b + c,
+    **{f"v_{name}_{kind}:clamp": _saturating(operation, kind)
+       for name, operation in (("add", "+"), ("sub", "-"), ("subrev", "r"), ("mad", "m"))
+       for kind in ("u16", "i16", "u32", "i32")
+       if f"v_{name}_{kind}:clamp" in instruction_set()},
     "v_ldexp_f64": lambda a, b: _ldexp64(f64(a), signed(b, 32)),
     "v_ldexp_f16": lambda a, b: to_half(np.ldexp(half(a), signed(b & U32(0xFFFF), 16).astype(np.int32))),
     "v_frexp_mant_f32": lambda a: to_f32(np.frexp(f32(a))[0]),
@@ -187,6 +226,8 @@ ZEROES_HIGH = {
         "min_u16",
         "min_i16",
         "ldexp_f16",
+        "mad_legacy_u16",
+        "mad_legacy_i16",
     ]
 }
 
@@ -211,6 +252,10 @@ ORDERING_HALVES = {
     "v_med3_f16",
     "v_pk_max_f16",
     "v_pk_min_f16",
+    "v_maximum3_f16",
+    "v_minimum3_f16",
+    "v_pk_maximum3_f16",
+    "v_pk_minimum3_f16",
 }
 
 
@@ -272,8 +317,9 @@ def test_result_is_what_the_manual_says(name: str) -> None:
     uses_carry = "mask" in instruction.sources
     scalars = {"s[8:9]": np.packbits(carry.astype(bool), bitorder="little").view(U64)}
     operand_text = [destination, *(["s[10:11]"] if "mask" in instruction.results else []), *names]
-    table = 0xE4 if "table" in instruction.sources else 0
-    text = f"{name} " + ", ".join(operand_text + (["s[8:9]"] if uses_carry else []))
+    table = 0xCA if name == "v_bitop3_b16" else 0xE4 if "table" in instruction.sources else 0
+    mnemonic, _, modifier = name.partition(":")
+    text = f"{mnemonic} " + ", ".join(operand_text + (["s[8:9]"] if uses_carry else [])) + f" {modifier}"
     text += f" bitop3:{table:#x}" if table else ""
     if name == "v_accvgpr_write_b32":
         text = f"v_accvgpr_write_b32 a3, {names[0]}\nv_accvgpr_read_b32 {destination}, a3"
@@ -302,7 +348,7 @@ def test_result_is_what_the_manual_says(name: str) -> None:
         got = got >> U32(16)
         want = want & U64(0xFFFF)
     elif width == 16:
-        high = np.zeros_like(old) if name in ZEROES_HIGH else old & U32(0xFFFF0000)
+        high = np.zeros_like(old) if mnemonic in ZEROES_HIGH else old & U32(0xFFFF0000)
         assert_same(got & U32(0xFFFF0000), high, "u", [*operands, old], f"{name}, the other half")
         got, want = got & U32(0xFFFF), want & U64(0xFFFF)
     elif width == 32:
@@ -388,10 +434,14 @@ def packed_kinds(name: str) -> tuple[str, int]:
     return ("f16" if name.endswith("f16") else "u16"), 16
 
 
+def packed_operands(name: str) -> int:
+    return 3 if any(kind in name for kind in ("fma", "mad", "3_")) else 2
+
+
 @pytest.mark.parametrize("name", sorted(PACKED))
 def test_packed_form_does_both_halves(name: str) -> None:
     kind, width = packed_kinds(name)
-    count = 3 if "fma" in name or "mad" in name else 2
+    count = packed_operands(name)
     if width == 32:
         halves = inputs((kind,) * count * 2)
         operands = [
@@ -416,6 +466,11 @@ def test_packed_form_does_both_halves(name: str) -> None:
             x, y = operands
             low = (x >> U64(32 * lows[0])) & U64(0xFFFFFFFF)
             expectations.append(low | ((y >> U64(32 * lows[1])) & U64(0xFFFFFFFF)) << U64(32))
+        elif "imum3" in name:
+            function = EXPRESSIONS[PACKED[name][0]]
+            chosen = [select(o, lows[i], highs[i], width) for i, o in enumerate(operands)]
+            low, high = (function(*(c >> U32(shift) & U32(0xFFFF) for c in chosen)) for shift in (0, 16))
+            expectations.append(low | high << U32(16))
         else:
             expectations.append(evaluate(name, values, len(operands[0]))["D0"].bits)
     results = run(steps, dict(zip(registers, operands, strict=True)))
@@ -431,7 +486,7 @@ def test_packed_form_does_both_halves(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PACKED))
 def test_packed_form_may_overwrite_its_own_source(name: str) -> None:
     kind, width = packed_kinds(name)
-    count = 3 if "fma" in name or "mad" in name else 2
+    count = packed_operands(name)
     operands = inputs((("f64" if kind == "f32" else "u64") if width == 32 else kind,) * count, 512)
     registers = [pair(2 + 2 * i, width == 32) for i in range(count)]
     swapped = "op_sel:[1,1,1] op_sel_hi:[0,0,0]" if count == 3 else "op_sel:[1,1] op_sel_hi:[0,0]"

@@ -17,6 +17,8 @@ results are separated by ``;``. Types say what a source is when the meaning sees
 ``+type``    the destination's old value
 ``mix``      f16 or f32, as the instruction's op_sel_hi says
 ==========  ==================================================================
+
+A name with ``:clamp`` is what an instruction means with that modifier.
 """
 
 from __future__ import annotations

@@ -93,6 +93,15 @@ v_med3_u32        u32 = u32 u32 u32         : max(min(a, b), min(max(a, b), c))
 v_sad_u32         u32 = u32 u32 u32         : abs(a - b) + c
 """
 
+# An integer instruction with the clamp modifier saturates.
+SATURATING = """
+v_add_u32:clamp     u32 = u32 u32           : min(a + b, 0xFFFFFFFF)
+v_sub_u32:clamp     u32 = u32 u32           : max(a - b, 0)
+v_subrev_u32:clamp  u32 = u32 u32           : max(b - a, 0)
+v_add_i32:clamp     u32 = i32 i32           : clamp(a + b, -0x80000000, 0x7FFFFFFF)
+v_sub_i32:clamp     u32 = i32 i32           : clamp(a - b, -0x80000000, 0x7FFFFFFF)
+"""
+
 BITS = """
 v_mov_b32         u32 = u32                 : a
 v_accvgpr_read_b32  u32 = u32               : a
@@ -157,7 +166,7 @@ v_dot4_u32_u8     u32 = u32 u32 u32         : dot4_u8(a, b, c)
 """
 
 INSTRUCTIONS = [
-    *parse_table("vector", FLOAT + INTEGER + BITS),
+    *parse_table("vector", FLOAT + INTEGER + SATURATING + BITS),
     *parse_table("vector", DIVISION + TRANSCENDENTAL, "modelled"),
     *[
         instruction

@@ -23,6 +23,9 @@ v_max_f16         f16 = f16 f16             : maximum_number(a, b)
 v_min_f16         f16 = f16 f16             : minimum_number(a, b)
 v_max3_f16        h16 = f16 f16 f16         : maximum_number(maximum_number(a, b), c)
 v_min3_f16        h16 = f16 f16 f16         : minimum_number(minimum_number(a, b), c)
+v_maximum3_f16    h16 = f16 f16 f16         : maximum(maximum(a, b), c)
+v_minimum3_f16    h16 = f16 f16 f16         : minimum(minimum(a, b), c)
+v_div_fixup_f16   h16 = f16 f16 f16         : divide_fixup16(a, b, c)
 v_med3_f16        h16 = f16 f16 f16         : median_number(a, b, c)
 v_ldexp_f16       f16 = f16 i16             : scale16(a, b)
 v_floor_f16       f16 = f16                 : floor32(a)
@@ -60,13 +63,28 @@ v_min3_i16        k16 = i16 i16 i16         : min(min(a, b), c)
 v_max3_i16        k16 = i16 i16 i16         : max(max(a, b), c)
 v_min3_u16        k16 = u16 u16 u16         : min(min(a, b), c)
 v_max3_u16        k16 = u16 u16 u16         : max(max(a, b), c)
+v_med3_i16        k16 = i16 i16 i16         : max(min(a, b), min(max(a, b), c))
+v_med3_u16        k16 = u16 u16 u16         : max(min(a, b), min(max(a, b), c))
+v_mad_legacy_u16  u16 = u16 u16 u16         : a * b + c
+v_mad_legacy_i16  u16 = i16 i16 i16         : a * b + c
+v_bitop3_b16      k16 = u16 u16 u16 table   : truth_table(a, b, c, d)
 v_lshlrev_b16     u16 = u16 u16             : b << (a & 15)
 v_lshrrev_b16     u16 = u16 u16             : b >> (a & 15)
 v_ashrrev_i16     u16 = u16 i16             : b >> (a & 15)
 v_pack_b32_f16    u32 = u16 u16             : a | (b << 16)
 """
 
-INSTRUCTIONS = [*parse_table("vector", HALF + SHORT), *parse_table("vector", HALF_TRANSCENDENTAL, "modelled")]
+SATURATING = """
+v_add_u16:clamp   u16 = u16 u16             : min(a + b, 0xFFFF)
+v_sub_u16:clamp   u16 = u16 u16             : max(a - b, 0)
+v_subrev_u16:clamp u16 = u16 u16            : max(b - a, 0)
+v_add_i16:clamp   k16 = i16 i16             : clamp(a + b, -0x8000, 0x7FFF)
+v_sub_i16:clamp   k16 = i16 i16             : clamp(a - b, -0x8000, 0x7FFF)
+v_mad_u16:clamp   k16 = u16 u16 u16         : min(a * b + c, 0xFFFF)
+v_mad_i16:clamp   k16 = i16 i16 i16         : clamp(a * b + c, -0x8000, 0x7FFF)
+"""
+
+INSTRUCTIONS = [*parse_table("vector", HALF + SHORT + SATURATING), *parse_table("vector", HALF_TRANSCENDENTAL, "modelled")]
 
 PACKED: dict[str, tuple[str, int]] = {
     "v_pk_add_f32": ("v_add_f32", 32),
@@ -78,6 +96,8 @@ PACKED: dict[str, tuple[str, int]] = {
     "v_pk_fma_f16": ("v_fma_f16", 16),
     "v_pk_max_f16": ("v_max_f16", 16),
     "v_pk_min_f16": ("v_min_f16", 16),
+    "v_pk_maximum3_f16": ("v_maximum3_f16", 16),
+    "v_pk_minimum3_f16": ("v_minimum3_f16", 16),
     "v_pk_add_u16": ("v_add_u16", 16),
     "v_pk_sub_u16": ("v_sub_u16", 16),
     "v_pk_add_i16": ("v_add_i16", 16),
