@@ -1,7 +1,7 @@
 """`tqgate bench`: what speed and memory claims rest on, measured side by side in one run.
 
-Absolute times depend on the machine and on what else it does; the ratios in one report do not, or much less. Each figure
-is the fastest of a few repetitions.
+Absolute times depend on the machine and on what else it does; the ratios in one report do not, or much less.
+Each figure is the fastest of a few repetitions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,18 +33,20 @@ VARIANT = Variant(query_group_size=8, kv_block_size=16, hw_v_transpose=True)
 REPETITIONS = 5
 
 
-def fastest(function: Callable[[], object], repetitions: int = REPETITIONS) -> float:
-    """Seconds of the fastest of some calls, after one that does not count."""
+def fastest(function: Callable[[], object]) -> float:
+    """Seconds of the fastest of `REPETITIONS` calls, after one that does not count."""
     function()
     seconds = []
-    for _ in range(repetitions):
+    for _ in range(REPETITIONS):
         start = time.perf_counter()
         function()
         seconds.append(time.perf_counter() - start)
     return min(seconds)
 
 
-def random_case(tokens: int, heads: int, partitions: int, tile_groups: int, variant: Variant = VARIANT) -> Case:
+def random_case(
+    tokens: int, heads: int, partitions: int, tile_groups: int, variant: Variant = VARIANT
+) -> Case:
     """One sequence of normally distributed keys, values and queries."""
     generator = np.random.default_rng(0)
     keys, values = generator.standard_normal((2, tokens, heads, HEAD_SIZE)).astype(np.float32)
@@ -85,23 +88,27 @@ _MATRIX_INSTRUCTION = "v_mfma_f32_16x16x16_bf16 v[4:7], v[8:9], v[12:13], v[4:7]
 _MATRIX_LISTING = """
 kernel:
 {body}
-	s_endpgm
+s_endpgm
 .Lfunc_end0:
-	.amdhsa_kernel kernel
-		.amdhsa_user_sgpr_count 2
-		.amdhsa_user_sgpr_kernarg_segment_ptr 1
-	.end_amdhsa_kernel
+.amdhsa_kernel kernel
+.amdhsa_user_sgpr_count 2
+.amdhsa_user_sgpr_kernarg_segment_ptr 1
+.end_amdhsa_kernel
 """
 
 
 def _matrix(count: int = 2000) -> dict[str, float]:
-    """Seconds of one 16x16x16 bf16 matrix instruction, emulated and by mmasim (None without it)."""
+    """One 16x16x16 bf16 matrix instruction, emulated, and by mmasim where that is installed."""
 
     def seconds_of(instructions: int) -> float:
         setup = [f"v_cvt_f32_u32_e32 v{register}, v0" for register in range(4, 14)]
         lines = setup + [_MATRIX_INSTRUCTION] * instructions
-        program = parse_listing(_MATRIX_LISTING.format(body="\n".join(f"\t{line}" for line in lines)))
-        return fastest(lambda: launch(program, (1, 1, 1), (64, 1, 1), b"", Memory(), DEFAULT_PROFILE, threads=1))
+        program = parse_listing(_MATRIX_LISTING.format(body="\n".join(lines)))
+
+        def run() -> object:
+            return launch(program, (1, 1, 1), (64, 1, 1), b"", Memory(), DEFAULT_PROFILE, threads=1)
+
+        return fastest(run)
 
     emulated = (seconds_of(2 * count) - seconds_of(count)) / count
     report = {"matrix_us": emulated * 1e6}
@@ -119,7 +126,7 @@ def _matrix(count: int = 2000) -> dict[str, float]:
 
 
 def gate() -> dict[str, float]:
-    """A long context through oracle, emulator and comparison, on all cores: 32 Ki tokens, 8 heads, 32 partitions."""
+    """A long context, 32 Ki tokens by 8 heads, through oracle, emulator and comparison, on all cores."""
     tokens = 32 * 1024
     partitions, tile_groups = plan_partitions(tokens // VARIANT.kv_block_size, VARIANT.kv_block_size, 32)
     case = random_case(tokens, 8, partitions, tile_groups)
@@ -138,12 +145,11 @@ def gate() -> dict[str, float]:
 
 
 def start() -> dict[str, float]:
-    """Seconds from a new process to the end of a first small launch: with everything cached, and with no cache."""
-    import tempfile
-
+    """Seconds from a new process to the end of a small launch: with everything cached, and with nothing."""
     compile_listing(VARIANT)
     program = (
-        "from tqkernel.bench import VARIANT, random_case; from tqkernel.backends.emulator import EmulatorBackend; "
+        "from tqkernel.bench import VARIANT, random_case; "
+        "from tqkernel.backends.emulator import EmulatorBackend; "
         "from tqref import DEFAULT_PROFILE; "
         "EmulatorBackend().run(random_case(16, 1, 1, 1), VARIANT.hw_v_transpose, DEFAULT_PROFILE)"
     )
@@ -174,7 +180,7 @@ def add_command(commands: Any) -> None:
         + " ".join(f"{name}: {function.__doc__}" for name, function in SUBJECTS.items()),
     )
     parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output, alone")
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.set_defaults(run=_run)
 
 

@@ -306,7 +306,7 @@ def find_parting(
 def _tile_partings(
     recording: _Recording, tile: Tile, scores: Sequence[_Matrix], outputs: Sequence[_Matrix], rows: Mask
 ) -> Iterator[Parting]:
-    """Differences of a tile, in the order the decode computes its stages; outputs in the order of their dims."""
+    """Differences of a tile, in the order the decode computes its stages; `outputs` by their dims."""
     window = slice(scores[-1].at, max(matrix.at for matrix in outputs) + 1)
     for chunk, matrix in enumerate(scores):
         yield from _anchored(recording, tile, _keys(tile, chunk), matrix, matrix.a)
