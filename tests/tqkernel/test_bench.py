@@ -1,4 +1,4 @@
-"""The figures are there and mean what they say; how large they are is for `tqgate bench` to show, not for a test."""
+"""The figures are there and mean what they say; how large they are is for `tqgate bench` to show."""
 
 from __future__ import annotations
 
