@@ -55,7 +55,7 @@ def fixtures_directory() -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class _Recording:
+class Recording:
     """Keys and values of 512 tokens, float32[512, 3, 128]; 16 queries per KV head, float32[3, 16, 128]."""
 
     keys: Float32
@@ -71,15 +71,15 @@ class _Recording:
 
 
 @functools.cache
-def _recording() -> _Recording:
+def minilm() -> Recording:
     with np.load(fixtures_directory() / "minilm_layer3_kv.npz") as arrays:
         keys, values, queries = (bf16_to_f32(arrays[f"{name}_bf16"]) for name in ("key", "value", "query"))
-    return _Recording(keys, values, queries.reshape(keys.shape[1], -1, HEAD_SIZE))
+    return Recording(keys, values, queries.reshape(keys.shape[1], -1, HEAD_SIZE))
 
 
 def _case(variant: Variant, spans: list[slice], tile_groups_per_partition: int = 1) -> Case:
     """One sequence per span of the recorded tokens."""
-    recording = _recording()
+    recording = minilm()
     widest = max(-(-(span.stop - span.start) // variant.kv_block_size) for span in spans)
     return Case.build(
         "",

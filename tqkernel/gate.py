@@ -86,6 +86,11 @@ def oracle(case: Case, profile: Profile = DEFAULT_PROFILE) -> Partials:
     return decode(case, profile)
 
 
+def expectation(case: Case, profile: Profile = DEFAULT_PROFILE) -> Partials:
+    """What the oracle says a decode of `case` must write."""
+    return decode(case, profile)
+
+
 def run_case(
     case: Case,
     hw_v_transpose: bool,
@@ -102,7 +107,7 @@ def run_case(
     A kernel that faults gives a verdict that is not ok.
     """
     start = time.perf_counter()
-    expected = decode(case, profile) if expected is None else expected
+    expected = expectation(case, profile) if expected is None else expected
     differences = Comparison()
     max_error, error = np.nan, None
     try:

@@ -115,7 +115,7 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
 
 
 def as_junit(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts as JUnit XML, a test case each. A difference is a failure, a kernel that stopped an error."""
+    """The verdicts as JUnit XML, a test case each: differing bits fail, a kernel that stopped is an error."""
     stopped = sum(verdict.error is not None for verdict in verdicts)
     suite = ElementTree.Element(
         "testsuite",
