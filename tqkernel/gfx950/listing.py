@@ -486,7 +486,9 @@ def _packed(line: _Line, instruction: Instruction) -> list[_Row]:
         else:
             row.set(enc.DESTINATION, destination)
             kind = enc.TO_F16 if form.results[0] in ("f16", "h16") else enc.HALF
-            row.set(enc.DESTINATION_MODE, 1 | kind | enc.KEEP_OTHER_HALF | (enc.HIGH_HALF if half else 0))
+            # The low half clears the rest, so that nothing of the register's old value is kept.
+            upper = enc.KEEP_OTHER_HALF | enc.HIGH_HALF if half else 0
+            row.set(enc.DESTINATION_MODE, 1 | kind | upper)
         if "clamp" in line.modifiers and not form_name.endswith(":clamp"):
             if not form.results[0].startswith(("f", "h")):
                 raise line.fail("clamp on an integer result is not modelled")
