@@ -172,7 +172,7 @@ def load_builder(reference: str) -> Callable[..., Any]:
     builder: Any = getattr(module, name, None)
     if not callable(builder):
         raise UsageError(f"--kernel: expected a function {name} in module {module_name}, got {builder!r}")
-    return builder  # type: ignore[no-any-return]
+    return builder
 
 
 def _argument_names(text: str | None) -> tuple[str, ...] | None:

@@ -60,3 +60,18 @@ def poisoned_outputs(case: Case) -> dict[str, NDArray[Any]]:
 def input_arrays(case: Case) -> dict[str, NDArray[Any]]:
     """The kernel's input arrays by argument name, all but the cache, whose blocks are sparse."""
     return {name: getattr(case, name) for name in ("query", "centroids", "block_tables", "seq_lens")}
+
+
+def build_parameters(case: Case, hw_v_transpose: bool) -> dict[str, Any]:
+    """What a builder of the decode kernel is called with, by keyword; see `build_tq_decode_module`."""
+    return {
+        "num_seqs": case.num_sequences,
+        "num_kv_heads": case.num_kv_heads,
+        "num_partitions": case.num_partitions,
+        "max_blocks_per_seq": case.max_blocks_per_sequence,
+        "softmax_scale": case.softmax_scale,
+        "query_group_size": case.query_group_size,
+        "kv_block_size": case.kv_block_size,
+        "use_hw_v_transpose": hw_v_transpose,
+        "tile_groups_per_partition": case.tile_groups_per_partition,
+    }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tqkernel.backends import KernelError, RunError, input_arrays, poisoned_outputs
 from tqkernel.compile import compile_listing
@@ -47,7 +50,7 @@ ARGUMENT_NAMES = tuple(_KINDS)
 
 
 class Kernel(NamedTuple):
-    """A decoded listing and its arguments' names in order: all of them, or those of the pointers."""
+    """A decoded listing and its arguments' names in order."""
 
     program: Program
     arguments: Sequence[str]
@@ -104,14 +107,16 @@ class EmulatorBackend:
     ) -> tuple[Partials, Run]:
         outputs = poisoned_outputs(case)
         memory = Memory()
+        arrays = outputs | input_arrays(case)
         addresses = {
             name: memory.map(name, array, _centred(_ARRAYS_AT + index * _ARRAY_SPACING, array.nbytes))
-            for index, (name, array) in enumerate((outputs | input_arrays(case)).items())
+            for index, (name, array) in enumerate(arrays.items())
         }
+        shapes = _shapes(case, arrays)
         addresses["kv_cache"] = _map_cache(memory, case)
         try:
             program, arguments = self._kernel(case, hw_v_transpose)
-            kernarg = _pack_arguments(program.arguments, arguments, addresses | _scalars(case))
+            kernarg = _pack_arguments(program.arguments, arguments, addresses | _scalars(case), shapes)
             run = launch(
                 program,
                 grid=(case.num_sequences, case.num_kv_heads, case.num_partitions),
@@ -185,23 +190,63 @@ def _scalars(case: Case) -> dict[str, int | float]:
     }
 
 
+def _shapes(case: Case, arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[tuple[int, ...]]]:
+    """The shapes in which a kernel may take each array; the cache's bytes of a slot and head may be apart."""
+    layout = case.layout
+    slots = (layout.kv_block_size, layout.num_kv_heads)
+    apart = (case.num_blocks, *slots, layout.block_bytes // math.prod(slots))
+    cache = [(case.num_blocks, layout.block_bytes), apart]
+    return {name: [array.shape] for name, array in arrays.items()} | {"kv_cache": cache}
+
+
+def _tensor_record(shape: tuple[int, ...]) -> bytes:
+    """What FlyDSL passes after a contiguous tensor's pointer: i32 sizes, then i64 strides but the last."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 1)]
+    return struct.pack(f"<{len(shape)}i{len(strides)}q", *shape, *strides)
+
+
+def matches(segment: Sequence[KernelArgument], names: Sequence[str]) -> bool:
+    """Whether the arguments of a listing can be those called `names`, pointers alone or each with a record."""
+    filled = _without_records(segment, names)
+    expected = [_KERNARG[_KINDS[name]] for name in names]
+    return [(entry.kind, entry.size) for entry in filled] == [
+        (kind, struct.calcsize(layout)) for kind, layout in expected
+    ]
+
+
+def _without_records(segment: Sequence[KernelArgument], names: Sequence[str]) -> list[KernelArgument]:
+    """The entries that `names` are for. Where tensors are passed, a record follows each pointer."""
+    pointers = sum(_KINDS[name] == "pointer" for name in names)
+    if len(segment) != len(names) + pointers:
+        return list(segment)
+    after_pointer = [False, *(entry.kind == "global_buffer" for entry in segment)]
+    return [entry for entry, record in zip(segment, after_pointer, strict=False) if not record]
+
+
 def _pack_arguments(
-    segment: Sequence[KernelArgument], names: Sequence[str], values: Mapping[str, int | float]
+    segment: Sequence[KernelArgument],
+    names: Sequence[str],
+    values: Mapping[str, int | float],
+    shapes: Mapping[str, Sequence[tuple[int, ...]]],
 ) -> bytes:
     """The kernel argument segment as the listing lays it out.
 
-    Where `names` are pointers only, what else the listing takes is left zero: FlyDSL passes a tensor as a
-    pointer and a record of its shape and strides.
+    `shapes`: in which each array may be passed. A record of another size is left zero.
     Raises KernelError when the listing's arguments are not those that `names` says.
     """
-    layouts = [_KERNARG[_KINDS[name]] for name in names]
-    only_pointers = all(_KINDS[name] == "pointer" for name in names)
-    filled = [entry for entry in segment if entry.kind == "global_buffer"] if only_pointers else segment
-    expected = [(kind, struct.calcsize(layout)) for kind, layout in layouts]
-    found = [(entry.kind, entry.size) for entry in filled]
-    if found != expected:
-        raise KernelError(f"listing: expected kernel arguments (kind, size) {expected}, got {found}")
+    if not matches(segment, names):
+        found = ", ".join(f"{entry.kind} of {entry.size} bytes" for entry in segment)
+        raise KernelError(
+            f"listing: expected kernel arguments {', '.join(names)}, got {found}; --arguments names others"
+        )
     packed = bytearray(max(entry.offset + entry.size for entry in segment))
-    for entry, name, (_, layout) in zip(filled, names, layouts, strict=True):
-        struct.pack_into(layout, packed, entry.offset, values[name])
+    filled = _without_records(segment, names)
+    for entry, name in zip(filled, names, strict=True):
+        struct.pack_into(_KERNARG[_KINDS[name]][1], packed, entry.offset, values[name])
+    owners = dict(zip(filled, names, strict=True))
+    for pointer, record in itertools.pairwise(segment):
+        if record not in owners:
+            for content in map(_tensor_record, shapes[owners[pointer]]):
+                if len(content) == record.size:
+                    packed[record.offset : record.offset + record.size] = content
     return bytes(packed)

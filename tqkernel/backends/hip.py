@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tqkernel.backends import RunError, UnavailableError, input_arrays, poisoned_outputs
+from tqkernel.backends import (
+    RunError,
+    UnavailableError,
+    build_parameters,
+    input_arrays,
+    poisoned_outputs,
+)
+from tqkernel.plan import KERNEL_ARGUMENTS
 from tqref import Case, Partials, Profile
 
 ARCHITECTURE = "gfx950"
@@ -16,14 +24,18 @@ ARCHITECTURE = "gfx950"
 class HipBackend:
     """Runs the kernel on the first GPU, whose arithmetic is its own whatever the profile says.
 
+    builder: what builds the kernel, by default the decode kernel's `build_tq_decode_module`.
     Raises UnavailableError when there is no gfx950 with ROCm torch.
     """
 
     name = "hip"
 
-    def __init__(self) -> None:
+    def __init__(self, builder: Callable[..., Any] | None = None) -> None:
         import torch
 
+        from tqkernel.decode import build_tq_decode_module
+
+        self._builder = builder or build_tq_decode_module
         if torch.version.hip is None:
             raise UnavailableError(
                 f"backend hip: expected a ROCm build of torch, got torch {torch.__version__}"
@@ -38,19 +50,7 @@ class HipBackend:
         """See `Backend.run`. The whole cache is allocated, its absent blocks poisoned with 0xFF."""
         import torch
 
-        from tqkernel.decode import build_tq_decode_module
-
-        decode = build_tq_decode_module(
-            num_seqs=case.num_sequences,
-            num_kv_heads=case.num_kv_heads,
-            num_partitions=case.num_partitions,
-            max_blocks_per_seq=case.max_blocks_per_sequence,
-            softmax_scale=case.softmax_scale,
-            query_group_size=case.query_group_size,
-            kv_block_size=case.kv_block_size,
-            use_hw_v_transpose=hw_v_transpose,
-            tile_groups_per_partition=case.tile_groups_per_partition,
-        )
+        decode = self._builder(**build_parameters(case, hw_v_transpose))
         outputs = {name: _on_device(array) for name, array in poisoned_outputs(case).items()}
         inputs = {name: _on_device(array) for name, array in input_arrays(case).items()}
         kv_cache = torch.full(
@@ -58,11 +58,20 @@ class HipBackend:
         )
         kv_cache[_on_device(case.block_ids)] = _on_device(case.blocks)
         try:
-            decode(**outputs, **inputs, kv_cache=kv_cache, stream=torch.cuda.current_stream())
+            _launch(decode, outputs | inputs | {"kv_cache": kv_cache}, torch.cuda.current_stream())
             torch.cuda.synchronize()
         except RuntimeError as error:
             raise RunError(str(error)) from error
         return Partials(**{name: _from_device(tensor) for name, tensor in outputs.items()})
+
+
+def _launch(decode: Any, arrays: dict[str, Any], stream: Any) -> None:
+    """Call what a builder returned: a `@flyc.jit` launcher takes the eight arrays by position."""
+    if hasattr(decode, "launcher"):
+        decode(**arrays, stream=stream)
+        return
+    names = [argument.name for argument in KERNEL_ARGUMENTS if argument.kind == "pointer"]
+    decode(*(arrays[name] for name in names), stream=stream)
 
 
 def _on_device(array: NDArray[Any]) -> Any:
