@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import io
 import json
 import os
 import sys
@@ -193,15 +194,20 @@ def _read(path: str) -> str:
         raise UsageError(f"--listing: {path}: {error}") from error
 
 
+def announce(line: str) -> Any:
+    """`announce_if_slow` where no progress is shown."""
+    return announce_if_slow(Progress(1, io.StringIO()), line)
+
+
 @contextmanager
 def announce_if_slow(progress: Progress, line: str) -> Iterator[threading.Timer]:
     """Say on standard error what is being done, once it has taken longer than reading a file would."""
 
-    def announce() -> None:
+    def speak() -> None:
         progress.hide()
         print(f"tqgate: {line}", file=sys.stderr, flush=True)
 
-    timer = threading.Timer(_SLOW_SECONDS, announce)
+    timer = threading.Timer(_SLOW_SECONDS, speak)
     timer.start()
     try:
         yield timer

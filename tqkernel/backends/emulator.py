@@ -206,7 +206,7 @@ def _tensor_record(shape: tuple[int, ...]) -> bytes:
 
 
 def matches(segment: Sequence[KernelArgument], names: Sequence[str]) -> bool:
-    """Whether the arguments of a listing can be those called `names`, pointers alone or each with a record."""
+    """Whether the arguments of a listing can be those called `names`, each pointer with a record or none."""
     filled = _without_records(segment, names)
     expected = [_KERNARG[_KINDS[name]] for name in names]
     return [(entry.kind, entry.size) for entry in filled] == [
