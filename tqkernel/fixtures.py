@@ -101,7 +101,7 @@ class Fixture:
         wanted = {*_CASE_FIELDS, *expected_names, _COMBINED, "profile"}
         if wanted != set(entries):
             missing, unknown = sorted(wanted - set(entries)), sorted(set(entries) - wanted)
-            raise ValueError(f"expected entries of {FORMAT}, got {missing} missing and {unknown} unknown")
+            raise ValueError(f"expected the entries of a {FORMAT}, got none of {missing} but {unknown}")
         case = Case(**{name: entries[name] for name in _CASE_FIELDS})
         rows = (case.num_sequences, case.num_kv_heads, case.num_partitions, case.query_group_size)
         head_size = case.query.shape[-1]
