@@ -180,7 +180,7 @@ def _argument_names(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(","))
-    known = {argument.name for argument in KERNEL_ARGUMENTS}
+    known = [argument.name for argument in KERNEL_ARGUMENTS]
     for name in names:
         if name not in known:
             raise UsageError(f"--arguments: expected names from {', '.join(known)}, got {name!r}")

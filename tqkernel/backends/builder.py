@@ -27,8 +27,8 @@ class BuilderBackend(EmulatorBackend):
     Args:
         builder: takes what `tqkernel.decode.build_tq_decode_module` takes, by keyword, and returns a
             `@flyc.jit` launcher, a `@flyc.kernel` function of the eight arrays, or an object whose `launcher`
-            is a launcher. A launcher's parameters may be the arrays, the scalars of `KERNEL_ARGUMENTS`,
-            `num_seqs` and a stream.
+            is a launcher. A launcher's parameters may be the arrays (as tensors, or as pointers to bytes), the
+            scalars of `KERNEL_ARGUMENTS`, what the builder takes, and a stream.
         arguments: names of the compiled kernel's arguments in order; by default those of its launcher.
         announce: entered, with a line of text that says so, while a kernel is compiled.
         threads: cores to use, all of them by default.
