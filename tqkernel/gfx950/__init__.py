@@ -7,4 +7,14 @@ from .listing import ListingError, Program, UnsupportedInstruction, parse_listin
 from .memory import Memory
 from .sanitize import Finding
 
-__all__ = ["Fault", "Finding", "ListingError", "Memory", "Program", "Run", "UnsupportedInstruction", "launch", "parse_listing"]
+__all__ = [
+    "Fault",
+    "Finding",
+    "ListingError",
+    "Memory",
+    "Program",
+    "Run",
+    "UnsupportedInstruction",
+    "launch",
+    "parse_listing",
+]

@@ -1,8 +1,8 @@
 """Turn the instruction tables into the source of a numba module, and import it.
 
-The tables are text, so that they read like the manual and so that one text serves the interpreter, the documentation and the
-tests. The generated module lives in the cache folder under the hash of everything it depends on, where numba keeps
-its machine code beside it.
+The tables are text, so that they read like the manual and so that one text serves the interpreter and the
+documentation. The generated module lives in the cache folder under the hash of everything it depends on, where
+numba keeps its machine code beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CHUNK = 40
 """Vector instructions per compiled function: compile time grows faster than a function does."""
 
 COMPILED = (
-    "scalar.py", "encoding.py", "state.py", "operands.py", "lanes.py", "transfer.py", "matrix.py", "sanitize.py", "wave.py",
+    "scalar.py", "encoding.py", "state.py", "operands.py", "lanes.py", "transfer.py", "matrix.py", "sanitize.py",
+    "wave.py",
 )  # fmt: skip
 """The modules that numba compiles into the interpreter."""
 
@@ -46,6 +47,9 @@ _LANE_SOURCE = {
     "vcc": "(m >> int64(l) & 1)",
     "table": "m",
 }
+_COMPILED = "@njit(_nrt=False, error_model='numpy', cache=True)"
+_NO_CASE = ("    if op < 0:", "        pass")
+_STORE_PAIR = ("            R[D + l] = v", "            R[D + 64 + l] = v >> 32")
 _FLOAT_RESULTS = ("f32", "f16", "h16", "lo16", "hi16")
 
 
@@ -66,9 +70,9 @@ def _vector_case(opcode: int, instruction: Instruction) -> list[str]:
         if result in _FLOAT_RESULTS:
             lines.append(f"            F[D + l] = {meaning}")
         elif result == "f64":
-            lines += [f"            v = bits64({meaning})", "            R[D + l] = v", "            R[D + 64 + l] = v >> 32"]
+            lines += [f"            v = bits64({meaning})", *_STORE_PAIR]
         elif result in ("u64", "i64"):
-            lines += [f"            v = int64({meaning})", "            R[D + l] = v", "            R[D + 64 + l] = v >> 32"]
+            lines += [f"            v = int64({meaning})", *_STORE_PAIR]
         elif result == "mask":
             lines.append(f"            result |= int64({meaning}) << int64(l)")
         else:
@@ -109,29 +113,29 @@ def _source() -> str:
     chunks = [vector[i : i + CHUNK] for i in range(0, len(vector), CHUNK)]
     arguments = "op, R, F, D, A, B, C, m, exp2_inputs, exp2_outputs"
     for number, chunk in enumerate(chunks):
-        lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", f"def _vector_{number}({arguments}):", "    result = int64(0)", "    if op < 0:", "        pass"]
+        lines += [_COMPILED, f"def _vector_{number}({arguments}):", "    result = int64(0)", *_NO_CASE]
         for offset, instruction in enumerate(chunk):
             lines += _vector_case(number * CHUNK + offset, instruction)
         lines += ["    return result", ""]
-    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", f"def vector({arguments}):", f"    chunk = op // {CHUNK}"]
+    lines += [_COMPILED, f"def vector({arguments}):", f"    chunk = op // {CHUNK}"]
     for number in range(len(chunks)):
         lines += [f"    if chunk == {number}:", f"        return _vector_{number}({arguments})"]
     lines += ["    return int64(0)", ""]
 
-    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", "def scalar(op, a, b, c):", "    if op < 0:", "        pass"]
+    lines += [_COMPILED, "def scalar(op, a, b, c):", *_NO_CASE]
     for opcode, instruction in enumerate(by_unit["scalar"]):
         lines += _scalar_case(opcode, instruction)
     lines += ["    return int64(0), int64(0), int64(0)", ""]
 
-    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", "def branches(op, scc, vcc, exec):", "    if op < 0:", "        pass"]
+    lines += [_COMPILED, "def branches(op, scc, vcc, exec):", *_NO_CASE]
     for opcode, instruction in enumerate(by_unit["control"]):
         if instruction.sources == ("label",):
             lines += [f"    elif op == {opcode}:  # {instruction.name}", f"        return {instruction.meaning}"]
     lines += ["    return False", ""]
 
-    lines += ["@njit(_nrt=False, error_model='numpy', cache=True)", "def atomic(which, m, a, b):", "    if which < 0:", "        pass"]
+    lines += [_COMPILED, "def atomic(op, m, a, b):", *_NO_CASE]
     for which, meaning in enumerate(atomic_meanings()):
-        lines += [f"    elif which == {which}:", f"        return int64({meaning})"]
+        lines += [f"    elif op == {which}:", f"        return int64({meaning})"]
     lines += ["    return int64(0)", ""]
     return "\n".join(lines)
 

@@ -263,7 +263,8 @@ class _Row:
             value = _literal(inner, kind)
             if value is None:
                 raise self.line.fail(f"operand {text!r} is not understood")
-            if mode & enc.SELECT and kind not in ("f16", "mix16", "bf16") and (mode & enc.SELECT) >> enc.SELECT_SHIFT != 5:
+            selected = (mode & enc.SELECT) >> enc.SELECT_SHIFT
+            if selected not in (0, 5) and kind not in ("f16", "mix16", "bf16"):
                 raise self.line.fail("a constant's upper part is selected")
             mode &= ~(enc.SELECT | enc.FROM_F16 | enc.FROM_BF16)
             code = enc.LITERAL
@@ -387,7 +388,8 @@ def _vector(line: _Line, instruction: Instruction) -> list[_Row]:
             row.set(enc.MASK_SOURCE, position + 1)
             continue
         if not operands:
-            raise line.fail(f"expected {len(instruction.sources)} sources, found {len(line.operands) - len(explicit_results)}")
+            found = len(line.operands) - len(explicit_results)
+            raise line.fail(f"expected {len(instruction.sources)} sources, found {found}")
         text = operands.pop(0)
         if kind == "mask":
             row.set(enc.MASK_SOURCE, position + 1)
@@ -711,16 +713,11 @@ def _matrix(line: _Line, instruction: Instruction) -> list[_Row]:
 def _lane(line: _Line, instruction: Instruction) -> list[_Row]:
     row = _Row(line, instruction)
     operands = line.operands
-    for position, _ in enumerate(instruction.results[:1]):
-        _destination(row, operands[position], "u32")
+    if instruction.results:
+        _destination(row, operands[0], "u32")
     explicit = operands[1:]
-    position = 0
-    for kind in instruction.sources:
-        if kind.startswith("+"):
-            row.source(position, operands[0], "u32")
-        else:
-            row.source(position, explicit.pop(0), "u32")
-        position += 1
+    for position, kind in enumerate(instruction.sources):
+        row.source(position, operands[0] if kind.startswith("+") else explicit.pop(0), "u32")
     return [row]
 
 

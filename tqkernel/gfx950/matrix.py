@@ -190,7 +190,7 @@ def _grouped(R, F32_, D, A, B, C, has_c, c_value, rows, depth, blocks, element, 
 
 @inner
 def _place(r, group, rows):
-    """Index, in row-major [block, row, column], of the first column of result register r in lanes group * rows and up."""
+    """Where result register r of lanes group * rows and up begins in row-major [block, row, column]."""
     if rows == 4:
         return (group * 4 + r) * 4
     per_block = rows * rows // LANES

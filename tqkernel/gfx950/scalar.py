@@ -1,7 +1,7 @@
 """The functions that instruction meanings use: one value in, one value out, compiled by numba.
 
-Integers are int64 throughout (a 32-bit source arrives zero- or sign-extended, a result is truncated on the way out), floats are
-float32 or float64. Nothing here is contracted or reassociated: numba's default is strict IEEE 754.
+Integers are int64 throughout (a 32-bit source arrives zero- or sign-extended, a result is truncated on the way out),
+floats are float32 or float64. Nothing here is contracted or reassociated: numba's default is strict IEEE 754.
 """
 
 from __future__ import annotations
@@ -460,8 +460,8 @@ def _flush(a):
     return a * F0 if abs(a) < float32_of(np.int64(0x00800000)) else a
 
 
-# Every float32 whose exp2 lies within 16 float64 ulps of the middle of two float32s, where a float64 exp2 good to an ulp
-# cannot tell which way to round, with the correctly rounded result (bits of both). Found by searching all inputs.
+# Every float32 whose exp2 lies within 16 float64 ulps of the middle of two float32s, where a float64 exp2 good to
+# an ulp cannot tell which way to round, with the correctly rounded result (bits of both). Found by searching all.
 _HARD_EXP2 = np.array([
     (0x33B8AA3B, 0x3F800001), (0x36879CF7, 0x3F800018), (0x37E338EB, 0x3F80009D), (0x383ECB1D, 0x3F800109),
     (0x3A07857C, 0x3F800BBE), (0x3A0B4316, 0x3F800C11), (0x3B429D37, 0x3F804385), (0x3B53AA14, 0x3F804971),
@@ -508,8 +508,11 @@ def log2(a):
 
 @inner
 def _toward_zero(wide):
-    """A float64 cut to float32. The chip's reciprocals and roots are good to 1 ulp, not correctly rounded: cutting is as
-    good, and a kernel that takes them for exact shows."""
+    """A float64 cut to float32.
+
+    The chip's reciprocals and roots are good to 1 ulp, not correctly rounded: cutting is as good, and a kernel that
+    takes them for exact shows.
+    """
     narrow = float32(wide)
     if abs(float64(narrow)) > abs(wide) and abs(narrow) < _INFINITY:
         narrow = float32_of(bits32(narrow) - 1)
@@ -653,9 +656,7 @@ def divide_fixup(a, b, c):
         return _NAN
     if b == 0 or abs(c) == _INFINITY:
         result = _INFINITY
-    elif abs(b) == _INFINITY or c == 0:
-        result = F0
-    elif _exponent32(c) - _exponent32(b) < -150:
+    elif abs(b) == _INFINITY or c == 0 or _exponent32(c) - _exponent32(b) < -150:
         result = F0
     elif a != a:  # infinity minus infinity in a quotient that overflows
         result = _INFINITY

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class GlobalMemory(NamedTuple):
-    """Regions sorted by address: int64 starts, ends and offsets into the arena, which is one uint8 array (and uint32)."""
+    """Regions sorted by address: int64 starts, ends and offsets into the arena, one uint8 array (and as uint32)."""
 
     starts: np.ndarray
     ends: np.ndarray
@@ -18,7 +18,7 @@ class GlobalMemory(NamedTuple):
 
 
 class LocalMemory(NamedTuple):
-    """LDS of a workgroup, or private memory of a wave: uint8, the same as uint32, and its size (per lane if private)."""
+    """LDS of a workgroup, or private memory of a wave: uint8, as uint32 too, and its size (per lane if private)."""
 
     data: np.ndarray
     words: np.ndarray

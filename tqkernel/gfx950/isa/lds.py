@@ -1,9 +1,9 @@
 """Local data share (AMD's DS): reads, writes, atomics, and lane permutations that use its crossbar.
 
-The meaning of a transfer: ``load|store BYTES [signed] [low|high] [pair STRIDE]``. ``low`` and ``high`` name the half of
-the register that a 16-bit transfer uses, the other half being kept. ``pair STRIDE``: two transfers, at offset0 and offset1
-times STRIDE. The meaning of an atomic: its width, then the new memory value from the old value ``m`` and the data ``a``
-(and ``b``).
+The meaning of a transfer: ``load|store BYTES [signed] [low|high] [pair STRIDE]``. ``low`` and ``high`` name the
+half of the register that a 16-bit transfer uses, the other half being kept. ``pair STRIDE``: two transfers, at offset0
+and offset1 times STRIDE. The meaning of an atomic: its width, then the new memory value from the old value ``m`` and
+the data ``a`` (and ``b``).
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def _atomics() -> list[Instruction]:
     for width, kind in ((4, "b32"), (8, "b64")):
         register = f"r{width // 4}"
         rows.append(f"ds_wrxchg_rtn_{kind} {register} = address {register} : atomic {width} a")
-        rows.append(f"ds_cmpst_{kind} = address {register} {register} : atomic {width} b if m == a else m")
-        rows.append(f"ds_cmpst_rtn_{kind} {register} = address {register} {register} : atomic {width} b if m == a else m")
+        compare = f"address {register} {register} : atomic {width} b if m == a else m"
+        rows.append(f"ds_cmpst_{kind} = {compare}")
+        rows.append(f"ds_cmpst_rtn_{kind} {register} = {compare}")
     return parse_table("lds", "\n".join(rows))
 
 

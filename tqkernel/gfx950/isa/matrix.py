@@ -1,4 +1,4 @@
-"""Matrix core (AMD's MFMA): D = A B + C over a whole wave. The shape says everything; matrix.py beside wave.py does the sum."""
+"""Matrix core (AMD's MFMA): D = A B + C over a whole wave. The shape says everything; `..matrix` does the sum."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ def _table() -> list[Instruction]:
             rows.append(f"{space}_atomic_{name} = address r1 : atomic 4 {narrow}")
             if name in _WIDE_ATOMICS:
                 rows.append(f"{space}_atomic_{name}_x2 = address r2 : atomic 8 {meaning}")
-        rows += [f"{space}_atomic_{name} = address r{w // 4} : atomic {w} {meaning}" for name, w, meaning in _FLOAT_ATOMICS]
+        for name, width, meaning in _FLOAT_ATOMICS:
+            rows.append(f"{space}_atomic_{name} = address r{width // 4} : atomic {width} {meaning}")
         rows.append(f"{space}_atomic_cmpswap = address r2 : atomic 4 a if m == b else m")
         rows.append(f"{space}_atomic_cmpswap_x2 = address r4 : atomic 8 a if m == b else m")
     return parse_table("memory", "\n".join(rows))

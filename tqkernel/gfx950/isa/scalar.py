@@ -36,7 +36,7 @@ s_lshl_b64      u64 scc = u64 u32       : a << (b & 63) ; a << (b & 63) != 0
 s_lshr_b64      u64 scc = u64 u32       : logical_right(a, b & 63) ; logical_right(a, b & 63) != 0
 s_ashr_i64      u64 scc = u64 u32       : a >> (b & 63) ; a >> (b & 63) != 0
 s_bfe_u32       u32 scc = u32 u32       : extract(a, b, (b >> 16) & 127) ; extract(a, b, (b >> 16) & 127) != 0
-s_bfe_i32       u32 scc = u32 u32       : extract_signed(a, b, (b >> 16) & 127) ; extract_signed(a, b, (b >> 16) & 127) != 0
+s_bfe_i32 u32 scc = u32 u32 : extract_signed(a, b, (b >> 16) & 127) ; extract_signed(a, b, (b >> 16) & 127) != 0
 s_bfe_u64       u64 scc = u64 u32       : extract64(a, b, b >> 16) ; extract64(a, b, b >> 16) != 0
 s_bfm_b32       u32     = u32 u32       : ((1 << (a & 31)) - 1) << (b & 31)
 s_bfm_b64       u64     = u32 u32       : ((1 << (a & 63)) - 1) << (b & 63)

@@ -40,8 +40,9 @@ v_div_fmas_f32    f32 = f32 f32 f32 vcc     : divide_fmas(a, b, c, d)
 v_div_scale_f32   f32 mask = f32 f32 f32    : divide_scale(a, b, c) ; divide_scale_flag(a, b, c)
 """
 
-# AMD states these to within 1 ulp. The model: subnormals flushed; correct rounding for exp2 (which the profile can override
-# input by input), log2, sine and cosine; reciprocals and roots cut short, so that a kernel that takes them for exact shows.
+# AMD states these to within 1 ulp. The model: subnormals flushed; correct rounding for exp2 (which the profile can
+# override input by input), log2, sine and cosine; reciprocals and roots cut short, so that a kernel that takes them
+# for exact shows.
 TRANSCENDENTAL = """
 v_exp_f32         f32 = f32                 : exp2(a, exp2_inputs, exp2_outputs)
 v_log_f32         f32 = f32                 : log2(a)

@@ -84,7 +84,10 @@ v_mad_u16:clamp   k16 = u16 u16 u16         : min(a * b + c, 0xFFFF)
 v_mad_i16:clamp   k16 = i16 i16 i16         : clamp(a * b + c, -0x8000, 0x7FFF)
 """
 
-INSTRUCTIONS = [*parse_table("vector", HALF + SHORT + SATURATING), *parse_table("vector", HALF_TRANSCENDENTAL, "modelled")]
+INSTRUCTIONS = [
+    *parse_table("vector", HALF + SHORT + SATURATING),
+    *parse_table("vector", HALF_TRANSCENDENTAL, "modelled"),
+]
 
 PACKED: dict[str, tuple[str, int]] = {
     "v_pk_add_f32": ("v_add_f32", 32),
