@@ -8,6 +8,7 @@ SHA-256 of each file, so that neither an input nor an expected bit changes unnot
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import functools
 import hashlib
 import json
@@ -161,11 +162,6 @@ def write_manifest(folder: Path, files: Mapping[str, str]) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _fixture_files(folder: Path) -> list[Path]:
-    """Files of `folder` that the manifest lists."""
-    return [folder / name for name in sorted(read_manifest(folder))]
-
-
 def load_listed(path: Path) -> Fixture:
     """Load a fixture; when a manifest beside it lists it, its bytes must be the listed ones.
 
@@ -187,9 +183,10 @@ _TRANSPOSES = {"swtr": False, "hwtr": True}
 
 
 def _replay(options: argparse.Namespace) -> int:
-    paths = [Path(name) for name in options.files] or _fixture_files(options.folder)
-    if not paths:
-        raise UsageError(f"{options.folder}: expected fixtures, got a folder without any")
+    paths = _select(options.files or ["*"], options.folder)
+    if options.list:
+        print(*(path.stem for path in paths), sep="\n")
+        return 0
     loaded = [(path, load_listed(path)) for path in paths]
     for path, fixture in loaded:
         try:
@@ -207,6 +204,21 @@ def _replay(options: argparse.Namespace) -> int:
         for transpose in chosen
     ]
     return runner.run(tasks, options)
+
+
+def _select(names: Sequence[str], folder: Path) -> list[Path]:
+    """The fixtures that are called so: listed in the folder, by name or glob, or files.
+
+    Raises UsageError for a name that means nothing.
+    """
+    listed = [folder / name for name in sorted(read_manifest(folder))]
+    paths: list[Path] = []
+    for name in names:
+        found = [path for path in listed if fnmatch.fnmatchcase(path.stem, name)]
+        if not found and not name.endswith(SUFFIX):
+            raise UsageError(f"{folder}: no fixture is called {name!r}; tqgate replay --list names them all")
+        paths += found or [Path(name)]
+    return list(dict.fromkeys(paths))
 
 
 def judge(fixture: Fixture, transpose: str, backend: Backend, *, strict: bool = False) -> Verdict:
@@ -413,7 +425,13 @@ def _add_replay(commands: Any) -> None:
         description="Run the kernel on fixtures and compare every bit of its output with the stored ones, on "
         "both transpose paths. Exits 0 when no bit differs and 1 otherwise.",
     )
-    parser.add_argument("files", nargs="*", metavar="FILE", help="fixtures; default: all of the folder's")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="NAME",
+        help="names or globs of the folder's fixtures, such as 'far_*', or .npz files; default: all",
+    )
+    parser.add_argument("--list", action="store_true", help="print the names of the fixtures and stop")
     _add_folder(parser)
     parser.add_argument(
         "--transpose",

@@ -304,6 +304,17 @@ def test_replay_names_a_difference(
     assert f'name="{name}_hwtr"' in junit.read_text()
 
 
+def test_replay_takes_names_globs_and_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = folder / "own.npz"
+    Fixture.load(folder / f"{SMALL}.npz").save(own)
+    assert main(["replay", "--list", "--folder", str(folder), "*_qg8_*", SMALL, str(own)]) == 0
+    assert capsys.readouterr().out.split() == ["inf_query_qg8_bs16", SMALL, "own"]
+    assert main(["replay", "--list"]) == 0
+    assert capsys.readouterr().out.split() == NAMES
+    message = usage_error(capsys, "replay", "nothing_*", "--folder", folder)
+    assert f"{folder}: no fixture is called 'nothing_*'" in message
+
+
 def test_replay_refuses_a_profile_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = rewritten(folder / f"{SMALL}.npz", lambda header, arrays: header.update(profile="cdna3@99"))
     (folder / "manifest.json").unlink()
