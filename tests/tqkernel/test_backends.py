@@ -122,6 +122,25 @@ def test_a_missing_carry_is_seen(listing: str) -> None:
     assert not verdict_on(listing.replace("s_addc_u32", "s_add_u32"), small).ok
 
 
+def test_a_kernel_that_never_ends_is_stopped(listing: str) -> None:
+    endless = listing.replace("s_cbranch_scc1 .LBB0_2", "s_branch .LBB0_2")
+    assert endless != listing
+    backend = EmulatorBackend(lambda variant: endless, row_limit=100_000)
+    with pytest.raises(RunError, match="^runaway at line "):
+        backend.run(NAMED.build(), True, DEFAULT_PROFILE)
+
+
+def test_the_sanitizer_sees_what_bits_do_not(listing: str) -> None:
+    hasty = without(listing, "s_waitcnt vmcnt(")
+    assert verdict_on(hasty).ok
+    clean, watched = (
+        EmulatorBackend(lambda variant, text=text: text, sanitize=True) for text in (listing, hasty)
+    )
+    clean.run(NAMED.build(), True, DEFAULT_PROFILE)
+    with pytest.raises(RunError, match="^wait: "):
+        watched.run(NAMED.build(), True, DEFAULT_PROFILE)
+
+
 def test_outputs_start_poisoned() -> None:
     case = NAMED.build()
     outputs = poisoned_outputs(case)

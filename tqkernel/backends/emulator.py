@@ -24,9 +24,10 @@ from tqkernel.gfx950 import (
     launch,
     parse_listing,
 )
+from tqkernel.gfx950.launch import ROW_LIMIT
 from tqkernel.gfx950.listing import KernelArgument
 from tqkernel.gfx950.state import Trace
-from tqkernel.plan import KERNEL_ARGUMENTS, Variant
+from tqkernel.plan import KERNEL_ARGUMENTS, OUTPUTS, Variant
 from tqref import Case, Partials, Profile
 
 _WAVE = (64, 1, 1)
@@ -69,6 +70,9 @@ class EmulatorBackend:
         announce: entered, with a line of text that says so, while a listing is made.
         threads: cores to use, all of them by default.
         arguments: the listings' arguments in order, see `Kernel`; by default the decode kernel's.
+        row_limit: instructions of one workgroup after which it is taken never to end, a RunError.
+        sanitize: also watch for what no correct kernel does, see `tqkernel.gfx950.sanitize`; the first such
+            thing is a RunError that begins with its kind. On one thread, and about twice as slow.
     """
 
     name = "emulator"
@@ -79,16 +83,24 @@ class EmulatorBackend:
         announce: Callable[[str], AbstractContextManager[object]] = nullcontext,
         threads: int | None = None,
         arguments: Sequence[str] = ARGUMENT_NAMES,
+        row_limit: int = ROW_LIMIT,
+        sanitize: bool = False,
     ) -> None:
         self._listing_of = listing_of
         self._announce = announce
         self._threads = threads
         self._arguments = arguments
+        self._row_limit = row_limit
+        self._sanitize = sanitize
         self._programs: dict[Variant, Program] = {}
 
     def run(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Partials:
         """See `Backend.run`. The outputs and every register and byte of LDS start poisoned."""
-        partials, _ = self._launch(case, hw_v_transpose, profile, threads=self._threads)
+        partials, run = self._launch(
+            case, hw_v_transpose, profile, threads=self._threads, sanitize=self._sanitize
+        )
+        if run.findings:
+            raise RunError(str(run.findings[0]))
         return partials
 
     def trace(
@@ -109,7 +121,12 @@ class EmulatorBackend:
         memory = Memory()
         arrays = outputs | input_arrays(case)
         addresses = {
-            name: memory.map(name, array, _centred(_ARRAYS_AT + index * _ARRAY_SPACING, array.nbytes))
+            name: memory.map(
+                name,
+                array,
+                _centred(_ARRAYS_AT + index * _ARRAY_SPACING, array.nbytes),
+                is_output=name in OUTPUTS,
+            )
             for index, (name, array) in enumerate(arrays.items())
         }
         shapes = _shapes(case, arrays)
@@ -124,6 +141,7 @@ class EmulatorBackend:
                 kernarg=kernarg,
                 memory=memory,
                 profile=profile,
+                row_limit=self._row_limit,
                 **options,
             )
         except Fault as error:
