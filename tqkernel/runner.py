@@ -48,6 +48,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where the kernel runs (default: %(default)s)",
     )
     parser.add_argument("--strict", action="store_true", help="NaNs must have the same bits, too")
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="also watch for races, missing waits, uninitialised values, missing or double writes and the like",
+    )
     kernel = parser.add_mutually_exclusive_group()
     kernel.add_argument(
         "--kernel",
@@ -138,11 +143,13 @@ def _emulator(options: argparse.Namespace, announce: Announce) -> Backend:
     if options.kernel is not None:
         from tqkernel.backends.builder import BuilderBackend
 
-        return BuilderBackend(load_builder(options.kernel), arguments, announce)
+        return BuilderBackend(load_builder(options.kernel), arguments, announce, sanitize=options.sanitize)
     if options.listing is not None:
         listing = _read(options.listing)
-        return EmulatorBackend(lambda variant: listing, arguments=arguments or ARGUMENT_NAMES)
-    return EmulatorBackend(announce=announce)
+        return EmulatorBackend(
+            lambda variant: listing, arguments=arguments or ARGUMENT_NAMES, sanitize=options.sanitize
+        )
+    return EmulatorBackend(announce=announce, sanitize=options.sanitize)
 
 
 def _hip(options: argparse.Namespace, announce: Announce) -> Backend:
@@ -150,6 +157,8 @@ def _hip(options: argparse.Namespace, announce: Announce) -> Backend:
 
     if options.listing is not None:
         raise UsageError("--listing: expected --backend emulator, got hip, which takes a --kernel")
+    if options.sanitize:
+        raise UsageError("--sanitize: expected --backend emulator, got hip, where nothing can be watched")
     return HipBackend() if options.kernel is None else HipBackend(load_builder(options.kernel))
 
 

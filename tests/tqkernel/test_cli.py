@@ -18,6 +18,7 @@ from tqkernel import runner
 from tqkernel.backends import RunError
 from tqkernel.cases import CASES
 from tqkernel.cli import main
+from tqkernel.compile import compile_listing
 from tqref import Case, Partials, Profile, decode
 
 SMALL = "far_qg8_bs16_hwtr"
@@ -257,3 +258,27 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert run.stderr == ""
     assert run.stdout == next(iter(CASES)) + "\n"
+
+
+def test_sanitize_fails_a_kernel_whose_bits_are_right(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    listing = compile_listing(CASES["ragged_qg8_bs16_hwtr"].variant)
+    hasty = tmp_path / "hasty.s"
+    waits = [line for line in listing.splitlines() if "s_waitcnt vmcnt(" in line]
+    hasty.write_text(listing.replace(waits[-1] + "\n", "", 1))
+    arguments = ["check", "ragged_qg8_bs16_hwtr", "--listing", str(hasty)]
+    assert main(arguments) == 0
+    capsys.readouterr()
+    assert main([*arguments, "--sanitize"]) == 1
+    assert "wait: line " in capsys.readouterr().out
+
+
+def test_sanitize_finds_nothing_in_the_decode_kernel() -> None:
+    assert main(["check", "ragged_qg8_bs16_*", "--sanitize"]) == 0
+
+
+def test_sanitize_is_for_the_emulator(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--backend", "hip", "--sanitize"])
+    assert "--sanitize: expected --backend emulator, got hip" in capsys.readouterr().err

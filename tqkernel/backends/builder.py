@@ -32,6 +32,7 @@ class BuilderBackend(EmulatorBackend):
         arguments: names of the compiled kernel's arguments in order; by default those of its launcher.
         announce: entered, with a line of text that says so, while a kernel is compiled.
         threads: cores to use, all of them by default.
+        sanitize: as for `EmulatorBackend`.
 
     `run` raises KernelError when what the builder returned cannot be launched.
     """
@@ -42,8 +43,9 @@ class BuilderBackend(EmulatorBackend):
         arguments: Sequence[str] | None = None,
         announce: Callable[[str], AbstractContextManager[object]] = nullcontext,
         threads: int | None = None,
+        sanitize: bool = False,
     ) -> None:
-        super().__init__(announce=announce, threads=threads)
+        super().__init__(announce=announce, threads=threads, sanitize=sanitize)
         self._builder = builder
         self._named = arguments
         self._kernels: dict[Any, Kernel] = {}

@@ -31,6 +31,7 @@ from tqkernel.plan import KERNEL_ARGUMENTS, OUTPUTS, Variant
 from tqref import Case, Partials, Profile
 
 _WAVE = (64, 1, 1)
+MOST_FINDINGS = 10
 _ARRAYS_AT = 1 << 40
 _ARRAY_SPACING = 1 << 33
 _CACHE_AT = 1 << 46
@@ -71,8 +72,9 @@ class EmulatorBackend:
         threads: cores to use, all of them by default.
         arguments: the listings' arguments in order, see `Kernel`; by default the decode kernel's.
         row_limit: instructions of one workgroup after which it is taken never to end, a RunError.
-        sanitize: also watch for what no correct kernel does, see `tqkernel.gfx950.sanitize`; the first such
-            thing is a RunError that begins with its kind. On one thread, and about twice as slow.
+        sanitize: also watch for what no correct kernel does, see `tqkernel.gfx950.sanitize`; it is a RunError
+            with a line for each finding, up to MOST_FINDINGS, that begins with its kind. On one thread, and about
+            twice as slow.
     """
 
     name = "emulator"
@@ -100,7 +102,7 @@ class EmulatorBackend:
             case, hw_v_transpose, profile, threads=self._threads, sanitize=self._sanitize
         )
         if run.findings:
-            raise RunError(str(run.findings[0]))
+            raise RunError("\n".join(map(str, run.findings[:MOST_FINDINGS])))
         return partials
 
     def trace(

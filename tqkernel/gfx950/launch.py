@@ -7,12 +7,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from . import encoding as enc
+from .hazards import find_hazards
 from .isa.matrix import SHAPES
 from .listing import Program
 from .matrix import ELEMENTS, MAX_OUTPUTS, WORKSPACE_ROWS, dot_parameters
@@ -113,6 +114,15 @@ def _start(program: Program, kernarg: bytes, address: int, poison: int) -> _Star
     hand_over(enc.EXEC, (0xFFFFFFFF, 0xFFFFFFFF))
     scalars[enc.SCC] = 0
     return _Start(scalars, handed_over, workgroup)
+
+
+@lru_cache(maxsize=64)
+def _hazards(program: Program) -> tuple[Finding, ...]:
+    """Missing wait states, which are the listing's and not a run's."""
+    return tuple(
+        Finding("hazard", hazard.line, program.line(hazard.row), (0, 0, 0), 0, 0, 0, str(hazard))
+        for hazard in find_hazards(program)
+    )
 
 
 def _empty_trace(capacity: int) -> Trace:
@@ -260,7 +270,7 @@ def launch(
     broken = [record for record in faults if record[0] != enc.NO_FAULT]
     if broken:
         raise Fault(program, memory, min(broken, key=lambda record: int(record[7])), grid)
-    found = findings(shadow, program, memory, grid) if sanitize else []
+    found = [*findings(shadow, program, memory, grid), *_hazards(program)] if sanitize else []
     return Run(program, executed.sum(axis=0), tuple(found), _trim(recording) if trace is not None else None)
 
 
