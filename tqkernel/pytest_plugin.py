@@ -82,12 +82,11 @@ def tq_backend(pytestconfig: pytest.Config) -> Backend:
     from tqkernel import runner
     from tqkernel.backends import UnavailableError
 
-    options = argparse.Namespace(
-        backend=pytestconfig.getoption("tq_backend"),
-        kernel=pytestconfig.getoption("tq_kernel") or pytestconfig.getini("tq_kernel") or None,
-        listing=None,
-        arguments=None,
-    )
+    parser = argparse.ArgumentParser()
+    runner.add_options(parser)
+    kernel = pytestconfig.getoption("tq_kernel") or pytestconfig.getini("tq_kernel")
+    named = ["--kernel", kernel] if kernel else []
+    options = parser.parse_args(["--backend", pytestconfig.getoption("tq_backend"), *named])
     if str(pytestconfig.rootpath) not in sys.path:
         sys.path.insert(0, str(pytestconfig.rootpath))
     try:

@@ -1,0 +1,128 @@
+"""Every command in the docs runs, and prints what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tqkernel.cases import fixtures_directory
+from tqkernel.fixture_cases import FIXTURE_CASES
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+WITH_COMMANDS = ("fixtures.md", "gate_your_kernel.md")
+
+
+class Command(NamedTuple):
+    line: str
+    output: str | None
+    status: int
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and content of each fenced block."""
+    for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        yield match[1], match[2]
+
+
+def commands(language: str, content: str) -> Iterator[Command]:
+    """Of a console block with their output, of a sh block without."""
+    if language == "sh":
+        for line in content.splitlines():
+            yield Command(line, None, int("# exits 1" in line))
+    if language == "console":
+        for part in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
+            line, _, output = part.partition("\n")
+            status = 2 if "error: " in output else int(bool(re.search("FAILED|failed", output)))
+            yield Command(line, output, status)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """In which `tqgate`, `python` and `pytest` are this checkout's and this interpreter's."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, module in (("tqgate", "tqkernel"), ("pytest", "pytest -p tqkernel.pytest_plugin")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        (programs / name).chmod(0o755)
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    alone = {"PYTHONPATH": str(ROOT), "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "120"}
+    return os.environ | alone
+
+
+def plain(text: str) -> str:
+    """Output without what differs between two runs: times, and the padding that follows from them."""
+    text = re.sub(r"\b\d+\.\d+(?=$| s$)|\b\d+\.\d+s", "TIME", text, flags=re.MULTILINE)
+    return "".join(" ".join(line.split()) + "\n" for line in text.splitlines())
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """What output the docs show: `...` alone stands for any lines, none included, within a line for anything."""
+    lines = (
+        r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(re.escape("..."), ".*") + r"\n"
+        for line in plain(text).splitlines()
+    )
+    return re.compile("".join(lines))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_commands_do_what_the_docs_say(name: str, environment: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "user"
+    folder.mkdir()
+    for language, content in blocks((DOCS / name).read_text()):
+        named = re.match(r"# (\w+\.py)\n", content)
+        if language == "python" and named:
+            (folder / named[1]).write_text(content)
+        for command in commands(language, content):
+            done = subprocess.run(
+                ["bash", "-c", command.line], cwd=folder, env=environment, capture_output=True, text=True
+            )
+            said = f"{command.line}\n{done.stdout}{done.stderr}"
+            assert done.returncode == command.status, said
+            assert "Traceback" not in done.stderr, said
+            if command.output is not None:
+                got = done.stdout if command.status < 2 else done.stderr.splitlines()[-1]
+                assert pattern(command.output).fullmatch(plain(got)), said
+
+
+def test_every_document_with_commands_is_run() -> None:
+    found = {
+        path.name
+        for path in DOCS.glob("*.md")
+        if any(language in ("sh", "console") for language, _ in blocks(path.read_text()))
+    }
+    assert found == set(WITH_COMMANDS)
+
+
+def test_the_table_of_fixtures_is_complete() -> None:
+    text = (DOCS / "fixtures.md").read_text()
+    table = text[text.index("| fixtures |") : text.index("## The file")]
+    sizes = {"every": 4, "two": 2, "one": 1}
+    listed = {}
+    for names, size in re.findall(r"^\| (`.*?`) \| (\w+) \|", table, re.MULTILINE):
+        listed |= dict.fromkeys(re.findall("`(.*?)`", names), sizes[size])
+    kinds = [name.rsplit("_", 2)[0] for name in FIXTURE_CASES]
+    assert listed == {kind: kinds.count(kind) for kind in kinds}
+
+
+def test_the_description_of_the_file_is_complete() -> None:
+    from tqref.archive import load_archive
+
+    header, arrays = load_archive(fixtures_directory() / "sizes_qg8_bs16.npz")
+    text = (DOCS / "fixtures.md").read_text()
+    described = set(re.findall("`(.*?)`", text[text.index("## The file") :]))
+    assert {"header.json", *header, *arrays} <= described
+
+
+def test_links_lead_somewhere() -> None:
+    for document in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
