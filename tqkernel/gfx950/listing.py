@@ -797,7 +797,7 @@ def parse_listing(text: str, kernel: str | None = None) -> Program:
         kernel = names[0]
     elif kernel not in names:
         raise ListingError(f"kernel: {kernel!r} is not in the listing, which has {', '.join(names) or 'none'}")
-    target = re.search(r'\.amdgcn_target\s+"[^"]*--(gfx\w+)', text)
+    target = re.search(r'\.amdgcn_target\s+"[^"]*-(gfx\w+)', text)
 
     rows: list[_Row] = []
     numbers: list[int] = []

@@ -86,3 +86,9 @@ def test_comments_and_debug_directives_are_no_instructions() -> None:
 def test_source_locations_are_read() -> None:
     kernel = program('\t.file\t1 "folder" "kernel.py"\n\t.loc\t1 42 7\n\tv_mov_b32_e32 v1, v2')
     assert kernel.locations[int(kernel.lines[0])] == ("kernel.py", 42)
+
+
+@pytest.mark.parametrize("triple", ["amdgcn-amd-amdhsa--gfx942", "amdgcn-amd-amdhsa-unknown-gfx942"])
+def test_the_target_is_the_end_of_the_triple(triple: str) -> None:
+    listing = f'\t.amdgcn_target "{triple}"\nk:\n\ts_endpgm\n.Lfunc_end0:\n\t.amdhsa_kernel k\n\t.end_amdhsa_kernel\n'
+    assert parse_listing(listing).target == "gfx942"
