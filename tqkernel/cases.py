@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tqkernel.plan import VARIANTS, Variant
 from tqref import Case
 from tqref.case import write_tokens
 from tqref.layout import HEAD_SIZE
-from tqref.numerics import Float32, bf16_to_f32
+from tqref.numerics import Float32, bf16_to_f32, f32_to_bf16
 
 ORIGIN = "all-MiniLM-L6-v2, layer 3"
 NUM_PARTITIONS = 2
@@ -31,6 +31,8 @@ NAN_BF16 = 0x7FC0
 LARGE_BF16 = 0x7F00
 """2**127."""
 MAX_FP16 = 65504.0
+TIE_LENGTHS = (6, 10, 12, 14, 22, 26, 38, 46, 58, 106, 250, 300)
+"""Even, so that half of the tokens can hold another value, and no powers of two, whose inverses are exact."""
 SUBNORMAL_FP16 = 2.0**-24
 
 
@@ -162,12 +164,47 @@ def _hostile(variant: Variant) -> Case:
     for sequence, row in ((0, variant.query_group_size), (1, 1)):
         query[sequence, row] = 0
         query[sequence, row, 0] = LARGE_BF16
+    return replace(_storing(case, [long, short]), query=query)
+
+
+def _ties(variant: Variant) -> Case:
+    """Outputs halfway between two bfloat16s before they are rounded, so that one last bit decides.
+
+    Heads 0 and 1: a query of zeros, so all weights are 1, and in each dim half of the tokens are one step
+    above the others: the last bit of the inverted sum decides. Head 2: in each row but one token's weight
+    some 2**-103, times values that are multiples of 2**-24, the others' values being zero: an accumulator
+    that does not start from exactly zero decides, by as little as 2**-149.
+    """
+    case = _case(variant, [slice(0, length) for length in TIE_LENGTHS])
+    tokens = [_Quantised.draw(length, case.num_kv_heads) for length in TIE_LENGTHS]
+    dims, rows = np.arange(HEAD_SIZE), variant.query_group_size
+    for stored in tokens:
+        every_other = np.arange(len(stored.key_norm))[:, None] % 2
+        stored.value_step[:, :2] = (dims % 15 + every_other)[:, None]
+        for head, (scale, zero) in enumerate(((2.0**-7, 1), (2.0**-6, -4))):
+            stored.value_scale[:, head], stored.value_zero[:, head] = scale, zero
+        # Scores: 0 for the first token, some -71 for the second, and so low for the others that they weigh 0.
+        stored.key_index[:, 2] = 0
+        stored.key_norm[:, 2] = 200
+        stored.key_norm[:2, 2] = 0, -1 / (case.centroids[0] * case.softmax_scale)
+        stored.value_step[:, 2] = 1 + dims % 15
+        stored.value_scale[:, 2], stored.value_zero[:, 2] = 0, 0
+        stored.value_scale[1, 2] = SUBNORMAL_FP16
+    query = np.zeros((*case.query.shape[:1], case.num_kv_heads, rows, HEAD_SIZE), np.float32)
+    query[:, 2, :, 0] = 64
+    query[:, 2, :, 1] = 6.6875 + np.arange(len(TIE_LENGTHS) * rows).reshape(-1, rows) % 20 * 2.0**-5
+    query_bits = f32_to_bf16(query.reshape(case.query.shape))
+    return replace(_storing(case, tokens), query=query_bits)
+
+
+def _storing(case: Case, sequences: Sequence[_Quantised]) -> Case:
+    """The case with other tokens in its cache, as many."""
     blocks = case.blocks.copy()
-    for sequence, stored in enumerate((long, short)):
+    for sequence, stored in enumerate(sequences):
         token = np.arange(len(stored.key_norm))
         block = case.rows_of(case.block_tables[sequence, token // case.kv_block_size])
         write_tokens(blocks, case.layout, block, token % case.kv_block_size, **vars(stored))
-    return replace(case, query=query, blocks=blocks)
+    return replace(case, blocks=blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +237,7 @@ _KINDS: dict[str, Callable[[Variant], Case]] = {
     "far": _far,
     "nan_query": _nan_query,
     "hostile": _hostile,
+    "ties": _ties,
 }
 
 

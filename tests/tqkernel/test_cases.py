@@ -13,6 +13,7 @@ from tqkernel.cases import CASES, UNUSED_TABLE_ENTRY, fixtures_directory
 from tqkernel.plan import VARIANTS
 from tqref import Case, attention, decode
 from tqref.cache import read_tokens
+from tqref.decode import tiles
 from tqref.numerics import bf16_to_f32
 
 FOUR_GIB = 1 << 32
@@ -35,6 +36,7 @@ def test_every_kind_has_every_variant() -> None:
         "far",
         "nan_query",
         "hostile",
+        "ties",
     }
     assert set(CASES) == {f"{kind}_{variant.name}" for kind in kinds for variant in VARIANTS}
 
@@ -153,3 +155,19 @@ def test_hostile_data_reaches_every_special_state() -> None:
         assert np.isnan(partials.max_logits[1, 2, 0]).all() and np.isnan(out[1, 2, 0]).all()
         assert np.isfinite(out[0]).all()
         assert np.abs(out[0, 0]).max() > 1e5
+
+
+def test_ties_are_halfway_between_two_bfloat16s() -> None:
+    for case in cases_of("ties"):
+        for sequence in range(case.num_sequences):
+            for head in range(3):
+                *_, last = tiles(case, sequence, head, 0)
+                mean = last.accumulator.astype(np.float64) / last.total.astype(np.float64)[:, None]
+                if head < 2:
+                    low_half = np.frexp(mean)[0] * 2**24 % 2**16
+                    assert np.all(low_half == 2**15)
+                else:
+                    assert np.all(last.total == 1)
+                    multiple = mean / 2.0**-134  # the smallest bfloat16 is twice that
+                    assert np.all(multiple % 1 == 0) and multiple.max() < 2**12
+                    assert np.mean(multiple % 2 == 1) > 0.15
