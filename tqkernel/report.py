@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -141,7 +142,12 @@ def as_junit(verdicts: Sequence[Verdict]) -> str:
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root, " ")
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    text = '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML 1.0 has no way to write; an error message may quote any."""
 
 
 def summary(verdict: Verdict) -> str:
