@@ -354,19 +354,21 @@ def test_record_refuses_a_large_case_and_keeps_the_old_one(
 ) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(fixtures, "MAX_BYTES", 1000)
-    message = usage_error(capsys, "record", SMALL, "--accept", "--folder", folder)
+    other = ("--profile", "fma-chain")
+    message = usage_error(capsys, "record", SMALL, "--accept", *other, "--folder", folder)
     assert "expected at most 1000 bytes, got " in message
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_record_refuses_what_is_no_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no case and no file is called 'nothing'" in usage_error(capsys, "record", "nothing")
-    assert "expected the name of a case" in usage_error(capsys, "record")
+    into = ("--folder", tmp_path / "new")
+    assert "no case and no file is called 'nothing'" in usage_error(capsys, "record", "nothing", *into)
+    assert "expected the name of a case" in usage_error(capsys, "record", *into)
     own = tmp_path / "own.npz"
     replace(FIXTURE_CASES[SMALL](), name="../mine").save(own)
-    assert "whose name can be a file's, got '../mine'" in usage_error(capsys, "record", own)
+    assert "whose name can be a file's, got '../mine'" in usage_error(capsys, "record", own, *into)
     own.write_text("text")
-    assert f"{own}: " in usage_error(capsys, "record", own)
+    assert f"{own}: " in usage_error(capsys, "record", own, *into)
 
 
 def test_record_lists_its_cases(capsys: pytest.CaptureFixture[str]) -> None:
