@@ -124,6 +124,12 @@ def _dead_bytes(variant: Variant) -> Case:
     return _case(variant, [slice(0, 37), slice(100, 393)]).with_poisoned_dead_bytes(0xFF)
 
 
+def _negative_scale(variant: Variant) -> Case:
+    """A softmax scale below zero, which a mask of -inf must not be multiplied by."""
+    case = _case(variant, [slice(0, 37), slice(100, 393)])
+    return replace(case, softmax_scale=-case.softmax_scale)
+
+
 def _far(variant: Variant) -> Case:
     """A cache of 12 GiB: blocks below 4 GiB, and past it one, two and three times over."""
     case = _case(variant, [slice(0, 300)])
@@ -234,6 +240,7 @@ _KINDS: dict[str, Callable[[Variant], Case]] = {
     "ragged": _ragged,
     "shuffled": _shuffled,
     "dead_bytes": _dead_bytes,
+    "negative_scale": _negative_scale,
     "far": _far,
     "nan_query": _nan_query,
     "hostile": _hostile,

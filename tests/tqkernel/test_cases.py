@@ -33,6 +33,7 @@ def test_every_kind_has_every_variant() -> None:
         "ragged",
         "shuffled",
         "dead_bytes",
+        "negative_scale",
         "far",
         "nan_query",
         "hostile",
@@ -108,6 +109,14 @@ def test_dead_bytes_are_all_0xff_and_there_are_some_in_the_middle_of_a_tile() ->
         assert np.all(case.blocks[~case.live_bytes] == 0xFF)
         assert not case.live_bytes.all()
         assert np.all(case.seq_lens % 16 != 0)
+        assert np.isfinite(attention(case)).all()
+
+
+def test_a_negative_scale_meets_partly_dead_tiles() -> None:
+    for case in cases_of("negative_scale"):
+        assert case.softmax_scale < 0
+        assert np.all(case.seq_lens % 16 != 0)
+        # An infinite score, the mask times a negative number, would make the outputs NaN.
         assert np.isfinite(attention(case)).all()
 
 
