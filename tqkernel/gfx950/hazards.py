@@ -148,8 +148,6 @@ def matrix_passes(shape: Shape, target: str) -> int:
     """
     if shape.element == "f64":
         return 4 if shape.rows == 4 else {"gfx942": 8, "gfx950": 16}[target]
-    if shape.rows == 4:
-        return 2
     slow = shape.element == "f32" or shape.blocks > 1
     return shape.rows // 4 * (2 if slow else 1)
 
@@ -169,8 +167,8 @@ def _store_traits(code: list[int]) -> tuple[str, ...]:
     words = code[enc.SOURCE_MODE + 3] & 0x3F
     if code[enc.TRANSFER] not in (enc.TRANSFER_STORE, enc.TRANSFER_ATOMIC) or words <= 2:
         return ()
-    scalar_offset = code[enc.FLAGS] & enc.FLAG_BUFFER and code[enc.SOURCE + 2] >= 0
-    return ("wide store with scalar offset",) if scalar_offset else ("wide store",)
+    has_scalar_offset = code[enc.SOURCE + 2] >= 0
+    return ("wide store with scalar offset",) if has_scalar_offset else ("wide store",)
 
 
 def _lines(program: Program) -> list[_Line]:
@@ -297,12 +295,8 @@ def _operands(traits: str, role: str, registers: int = VECTORS, without: str = "
 
 
 def _forwarded(first: _Line, second: _Line) -> bool:
-    """Whether source C of the second is exactly the first's result: same unit, same number of passes."""
-    return (
-        first.roles["writes"] == second.roles["c"]
-        and first.passes == second.passes
-        and first.traits == second.traits
-    )
+    """Whether source C of the second is exactly the first's result, and takes as many passes."""
+    return first.roles["writes"] == second.roles["c"] and first.passes == second.passes
 
 
 RELATIONS: dict[str, Callable[[_Line, _Line], bool]] = {
@@ -345,6 +339,10 @@ _VALU_WRITES_EXEC = _operands("valu", "writes", EXEC)
 _SALU_WRITES_M0 = _operands("salu", "writes", M0)
 _READS_M0 = _operands("reads m0", "", M0)
 _XDL, _SGEMM, _DGEMM = (_operands(unit, "writes") for unit in ("xdl", "sgemm", "dgemm"))
+# By passes: until a result is in its registers, for all but a following accumulation.
+_XDL_DONE, _XDL_DONE_GFX942 = {2: 5, 4: 8, 8: 12, 16: 20}, {2: 5, 4: 7, 8: 11, 16: 19}
+_SGEMM_DONE = {2: 4, 8: 10, 16: 18}
+_DGEMM_DONE, _DGEMM_DONE_GFX942 = {4: 6, 16: 19}, {4: 6, 8: 11}
 _MFMA_AB, _XDL_C = _operands("mfma", "ab"), _operands("xdl", "c")
 _OTHER_C = _operands("mfma", "c", without="xdl")
 _VALU_READS = _operands("valu", "reads", without="mfma")
@@ -353,7 +351,7 @@ _MEMORY_READS = _operands("memory", "reads")
 
 RULES: tuple[Rule, ...] = (
     # Scalar registers and EXEC
-    Rule("valu-sgpr-vmem", _VALU_WRITES_SCALAR, _operands("vmem", "reads", SCALARS & ~EXEC), 5,
+    Rule("valu-sgpr-vmem", _VALU_WRITES_SCALAR, _operands("vmem", "reads", SCALARS), 5,
          f"{_TABLE_11}; {_LLVM}checkVMEMHazards"),
     Rule("valu-sgpr-valu", _operands("valu", "writes", SCALARS), _operands("valu", "constants", SCALARS), 2,
          f"{_TABLE_11}, which lets a carry-in follow at once; {_LLVM}checkVALUHazards, which does not; "
@@ -406,39 +404,39 @@ RULES: tuple[Rule, ...] = (
          f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", {2: 3, 4: 5, 8: 9, 16: 17}, "overlap only"),
     Rule("xdl-source-c", _XDL, _OTHER_C, {2: 3, 4: 6, 8: 10, 16: 18},
          f"{_TABLE_38}; {_LLVM}checkMAIHazards90A, except in place", {2: 3, 4: 5, 8: 9, 16: 17}),
-    Rule("xdl-source-ab", _XDL, _MFMA_AB, {2: 5, 4: 8, 8: 12, 16: 20},
-         f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", {2: 5, 4: 7, 8: 11, 16: 19}),
+    Rule("xdl-source-ab", _XDL, _MFMA_AB, _XDL_DONE,
+         f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", _XDL_DONE_GFX942),
     Rule("sgemm-accumulate", _SGEMM, _OTHER_C, {2: 2, 8: 0, 16: 0},
          f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", relation="accumulates"),
     Rule("sgemm-source-c", _SGEMM, _OTHER_C, {2: 2, 8: 8, 16: 16},
          f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", relation="overlap only"),
-    Rule("sgemm-source-ab", _SGEMM, _MFMA_AB, {2: 4, 8: 10, 16: 18},
+    Rule("sgemm-source-ab", _SGEMM, _MFMA_AB, _SGEMM_DONE,
          f"{_TABLE_38}; {_LLVM}checkMAIHazards90A"),
     Rule("dgemm-accumulate", _DGEMM, _OTHER_C, {4: 4, 8: 0, 16: 0},
          f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", relation="accumulates"),
     Rule("dgemm-source-c", _DGEMM, _OTHER_C, {4: 4, 16: 17},
          f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", {4: 4, 8: 9}, "overlap only"),
-    Rule("dgemm-source-ab", _DGEMM, _MFMA_AB, {4: 6, 16: 19},
-         f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", {4: 6, 8: 11}),
+    Rule("dgemm-source-ab", _DGEMM, _MFMA_AB, _DGEMM_DONE,
+         f"{_TABLE_38}; {_LLVM}checkMAIHazards90A", _DGEMM_DONE_GFX942),
     # Out of the matrix core
-    Rule("xdl-read", _XDL, _VALU_READS, {2: 5, 4: 8, 8: 12, 16: 20},
-         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards", {2: 5, 4: 7, 8: 11, 16: 19}),
-    Rule("xdl-read", _XDL, _MEMORY_READS, {2: 5, 4: 8, 8: 12, 16: 20},
-         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards", {2: 5, 4: 7, 8: 11, 16: 19}),
-    Rule("xdl-overwrite", _XDL, _VALU_WRITES, {2: 5, 4: 8, 8: 12, 16: 20},
-         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards, for loads too", {2: 5, 4: 7, 8: 11, 16: 19}),
-    Rule("sgemm-read", _SGEMM, _VALU_READS, {2: 4, 8: 10, 16: 18},
+    Rule("xdl-read", _XDL, _VALU_READS, _XDL_DONE,
+         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards", _XDL_DONE_GFX942),
+    Rule("xdl-read", _XDL, _MEMORY_READS, _XDL_DONE,
+         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards", _XDL_DONE_GFX942),
+    Rule("xdl-overwrite", _XDL, _VALU_WRITES, _XDL_DONE,
+         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards, for loads too", _XDL_DONE_GFX942),
+    Rule("sgemm-read", _SGEMM, _VALU_READS, _SGEMM_DONE,
          f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards"),
-    Rule("sgemm-read", _SGEMM, _MEMORY_READS, {2: 4, 8: 10, 16: 18},
+    Rule("sgemm-read", _SGEMM, _MEMORY_READS, _SGEMM_DONE,
          f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards"),
-    Rule("sgemm-overwrite", _SGEMM, _VALU_WRITES, {2: 4, 8: 10, 16: 18},
+    Rule("sgemm-overwrite", _SGEMM, _VALU_WRITES, _SGEMM_DONE,
          f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards, for loads too"),
-    Rule("dgemm-read", _DGEMM, _VALU_READS, {4: 6, 16: 19},
-         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards", {4: 6, 8: 11}),
+    Rule("dgemm-read", _DGEMM, _VALU_READS, _DGEMM_DONE,
+         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards", _DGEMM_DONE_GFX942),
     Rule("dgemm-read", _DGEMM, _MEMORY_READS, {4: 9, 16: 18},
          f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards", {4: 9, 8: 18}),
-    Rule("dgemm-overwrite", _DGEMM, _VALU_WRITES, {4: 6, 16: 19},
-         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards, which has 11 on gfx950", {4: 6, 8: 11}),
+    Rule("dgemm-overwrite", _DGEMM, _VALU_WRITES, _DGEMM_DONE,
+         f"{_TABLE_38}; {_LLVM}checkMAIVALUHazards, which has 11 on gfx950", _DGEMM_DONE_GFX942),
     Rule("dgemm-fma64", _operands("dgemm", "", ISSUE), _operands("fma64", "", ISSUE), 2,
          f"{_LLVM}checkMAIVALUHazards"),
     Rule("xdl-source-c-overwrite", _operands("xdl", "c"), _VALU_WRITES, {2: 1, 4: 3, 8: 7, 16: 15},
