@@ -1,10 +1,12 @@
 """What a correct kernel never does, checked on every row just before it runs.
 
-Shadow state stands beside the machine's: for each register and byte whether anything defined it, which load it still
-waits for, who touched it last. A finding is recorded once per kind and row; the run goes on.
+Shadow state stands beside the machine's: for each register and byte whether anything defined it, which load it
+still waits for, who touched it last. A finding is recorded once per kind and row; the run goes on.
 
-Uninitialised values are tracked by taint, a bit per lane (a bit per bit in scalar registers), and reported only where they
-reach a store to global memory, an address or a branch: a kernel may well compute with junk that it then masks.
+Uninitialised values are tracked by taint, a bit per lane (a bit per bit in scalar registers), and reported only where
+they reach a store to global memory, an address, a branch or EXEC: a kernel may well compute with junk that it masks.
+
+What workgroups order among themselves by atomics is not understood: reading what another wrote is a race.
 """
 
 from __future__ import annotations
@@ -16,95 +18,69 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from .encoding import (
-    ACCUMULATION,
-    BYTES,
-    CODE_WAIT,
-    DESTINATION,
-    DESTINATION_MODE,
-    DPP,
-    EXEC,
-    EXEC_DESTINATION,
-    FLAG_FLAT,
-    FLAG_HIGH,
-    FLAG_LOW,
-    FLAG_PAIR,
-    FLAG_RETURN,
-    FLAG_SCRATCH,
-    FLAG_TO_LDS,
-    FLAGS,
-    KEEP_OTHER_HALF,
-    M0,
-    MASK_DESTINATION,
-    MASK_SOURCE,
-    OFFSET,
-    OFFSET1,
-    OPCODE,
-    SCALAR,
-    SCALARS,
-    SCC,
-    SOURCE,
-    SOURCE_MODE,
-    SOURCES,
-    TRANSFER,
-    TRANSFER_ATOMIC,
-    TRANSFER_BPERMUTE,
-    TRANSFER_CLOCK,
-    TRANSFER_LOAD,
-    TRANSFER_PERMUTE,
-    TRANSFER_STORE,
-    TRANSFER_SWIZZLE,
-    TRANSFER_TRANSPOSE,
-    UNIT,
-    UNIT_CONTROL,
-    UNIT_LANE,
-    UNIT_LDS,
-    UNIT_MATRIX,
-    UNIT_MEMORY,
-    UNIT_SCALAR,
-    UNIT_SCALAR_MEMORY,
-    UNIT_VECTOR,
-    VCC,
-    VECTOR_ROWS,
-    WORDS,
+    ACCUMULATION, BYTES, CODE_WAIT, DESTINATION, DESTINATION_MODE, DPP, DPP_MASKS, EXEC, EXEC_DESTINATION,
+    FLAG_CLAMPED, FLAG_FLAT, FLAG_HIGH, FLAG_LOW, FLAG_PAIR, FLAG_SADDR, FLAG_SCRATCH, FLAG_TO_LDS, FLAGS,
+    KEEP_OTHER_HALF, LANES, M0, MASK_DESTINATION, MASK_SOURCE, OFFSET, OFFSET1, OPCODE, SCALAR, SCALARS, SCC,
+    SOURCE, SOURCE_MODE, SOURCES, TRANSFER, TRANSFER_ATOMIC, TRANSFER_BPERMUTE, TRANSFER_CLOCK, TRANSFER_LOAD,
+    TRANSFER_PERMUTE, TRANSFER_SWIZZLE, TRANSFER_TRANSPOSE, UNIT, UNIT_LANE, UNIT_LDS, UNIT_MATRIX, UNIT_MEMORY,
+    UNIT_SCALAR, UNIT_SCALAR_MEMORY, UNIT_VECTOR, VCC, VECTOR_ROWS, WORDS,
 )  # fmt: skip
 from .footprint import footprint
 from .isa import instruction_set
 from .listing import Program, opcodes
-from .memory import FIRST_ADDRESS, Memory
+from .matrix import F64
+from .memory import Memory
 from .operands import dpp_lane, scalar64, scalar_source
 from .scalar import inner
-from .transfer import find, lane_address, place
+from .transfer import find, lane_address, place, swizzle_lane
+
+# A call hands over every array of Shadow one by one, which takes longer than looking at most rows does.
+into_caller = njit(_nrt=False, error_model="numpy", inline="always")
 
 KINDS = (
-    "out-of-bounds", "misaligned", "uninitialised", "wait", "race", "double-write", "divergent-barrier", "unwritten",
-    "hazard",
+    "out-of-bounds", "misaligned", "uninitialised", "wait", "race", "double-write", "divergent-barrier",
+    "unwritten", "hazard",
 )  # fmt: skip
 OUT_OF_BOUNDS, MISALIGNED, UNINITIALISED, WAIT, RACE, DOUBLE_WRITE, DIVERGENT_BARRIER = range(7)
 
 # States of a byte of global memory.
 UNDEFINED, DEFINED, WRITTEN = 0, 1, 2
 
-# Columns of Shadow.counts, per wave: outstanding work in the order it was issued.
-VECTOR_ISSUED, VECTOR_DONE, LOCAL_ISSUED, LOCAL_DONE, LOCAL_DONE_AT_BARRIER = range(5)
+# Columns of Shadow.counts, per wave: work in the order it was issued, the last of it that loads a register, how
+# much is certainly done, and how much was at the last barrier; whether a FLAT access, which returns in any order, is
+# among it.
+VECTOR_ISSUED, VECTOR_LOAD, VECTOR_DONE, VECTOR_DONE_AT_BARRIER, VECTOR_FLAT = range(5)
+LOCAL_ISSUED, LOCAL_LOAD, LOCAL_DONE, LOCAL_DONE_AT_BARRIER, LOCAL_FLAT = range(5, 10)
+SCALAR_LOAD = 10  # 1 while a scalar load is in flight
+IN_FLIGHT = 11  # registers that loads in flight will write, a bit for each code modulo 64; 0 when all are done
+COUNTS = 12
+NO_WAIT_VECTOR, NO_WAIT_LOCAL = 63, 15  # the largest counts that s_waitcnt can hold mean no wait
 
-# Columns of a finding.
+# Kinds of access. Reads do not race with each other, nor do atomics. A DMA is a global load that writes LDS itself.
+# A compare-and-swap finds out itself what others did meanwhile: it races with plain writes only, since LLVM turns
+# some atomics into a plain read and a loop over it.
+READ, ATOMIC, WRITE, DMA, COMPARE = range(5)
+
+# Columns of a finding. An address in LDS is recorded as its complement, which is negative.
 FINDING_KIND, FINDING_ROW, FINDING_WAVE, FINDING_LANE, FINDING_ADDRESS, FINDING_GROUP = range(6)
 MAX_FINDINGS = 256
 
-SEVERAL = np.int64(1 << 20)
-"""In place of a wave's number: more than one wave has read since the last barrier."""
+SEVERAL = np.int32(-1)
+"""In place of a workgroup: more than one."""
+
+LINE = 6  # log2 of the arena bytes that share an element of Shadow.lines
 
 ALL = np.int64(-1)
 ALL32 = np.int64(0xFFFFFFFF)
 
 _CNDMASK = opcodes()["v_cndmask_b32"]
 _CSELECT32, _CSELECT64 = opcodes()["s_cselect_b32"], opcodes()["s_cselect_b64"]
-_AND32, _AND64 = opcodes()["s_and_b32"], opcodes()["s_and_b64"]
+_CMOV32, _CMOV64 = opcodes()["s_cmov_b32"], opcodes()["s_cmov_b64"]
 _SCC0, _SCC1 = opcodes()["s_cbranch_scc0"], opcodes()["s_cbranch_scc1"]
 _VCCZ, _VCCNZ = opcodes()["s_cbranch_vccz"], opcodes()["s_cbranch_vccnz"]
-_EXECZ, _EXECNZ = opcodes()["s_cbranch_execz"], opcodes()["s_cbranch_execnz"]
 _READFIRSTLANE, _READLANE, _WRITELANE = (
     opcodes()["v_readfirstlane_b32"], opcodes()["v_readlane_b32"], opcodes()["v_writelane_b32"],
 )  # fmt: skip
@@ -116,31 +92,27 @@ class Shadow(NamedTuple):
 
     reads: np.ndarray  # int32 [rows, n, 2], see footprint
     writes: np.ndarray
-    bitwise: np.ndarray  # uint8 [scalar opcodes]: each result bit depends on the same bits of the sources
+    uses: np.ndarray  # int64 [rows]: registers read or written, a bit for each code modulo 64
+    bitwise: np.ndarray  # uint8 [scalar opcodes]: truth table of a bitwise operation, bit 2 x + y; 0 for none
     handed_over: np.ndarray  # uint8 [scalars]: the hardware sets it before the first instruction
     taint: np.ndarray  # int64 [w, vector rows]: lanes that nothing defined
     scalar_taint: np.ndarray  # int64 [w, scalars]: bits that nothing defined
     vector_load: np.ndarray  # int64 [w, vector rows]: number of the global load that will write it
     local_load: np.ndarray  # the same for LDS
     scalar_load: np.ndarray  # uint8 [w, scalars]: a scalar load is in flight
-    counts: np.ndarray  # int64 [w, 5]
-    epoch: np.ndarray  # int64 [1]: barriers that the workgroup has passed
+    counts: np.ndarray  # int64 [w, COUNTS]
     local_defined: np.ndarray  # uint8 [lds]
-    local_dma: np.ndarray  # int64 [lds]: number of the global load that writes it directly
-    local_writer: np.ndarray  # int64 [lds]: wave, or -1
-    local_write_epoch: np.ndarray
-    local_write_number: np.ndarray
-    local_reader: np.ndarray  # wave that read since the barrier, SEVERAL, or -1
-    local_read_epoch: np.ndarray
-    local_read_number: np.ndarray
+    local_words: np.ndarray  # the same as uint32
+    touched: np.ndarray  # int32 [lds, 4]: waves that did each kind of access since the last write; may be empty
+    touch_numbers: np.ndarray  # int32 [lds, 4, w]: the wave's count of the last such access
+    private_defined: np.ndarray  # uint8 [w, lanes * private bytes]
     state: np.ndarray  # uint8 [arena]
-    writer: np.ndarray  # int32 [arena]: workgroup that wrote last, or -1
-    reader: np.ndarray
+    lines: np.ndarray  # uint8 [arena lines]: 0 if all bytes are defined and nothing in the kernel wrote them
+    toucher: np.ndarray  # int32 [3, arena]: 1 + the workgroup of each kind of access, 0 for none, or SEVERAL
     is_output: np.ndarray  # uint8 [regions]
     seen: np.ndarray  # uint8 [kinds, rows]
     findings: np.ndarray  # int64 [MAX_FINDINGS, 6]
     found: np.ndarray  # int64 [1]
-
 
 
 def make_shadow(
@@ -154,13 +126,19 @@ def make_shadow(
     waves = waves if enabled else 0
     reads, writes = _footprint(program) if enabled else (np.zeros((0, 1, 2), np.int32),) * 2
     state = np.full(arena, DEFINED, np.uint8)
+    lines = np.zeros((arena >> LINE) + 1, np.uint8)
     for region in regions:
         if enabled and region.is_output:
             state[region.offset : region.offset + region.size] = UNDEFINED
-    vector, scalars, local = (waves, VECTOR_ROWS), (waves, SCALARS), (lds,)
+            lines[region.offset >> LINE : (region.offset + region.size >> LINE) + 1] = 1
+    vector, scalars = (waves, VECTOR_ROWS), (waves, SCALARS)
+    local = np.zeros(-(-lds // 4) * 4, np.uint8)
+    is_dma = bool((program.code[program.code[:, UNIT] == UNIT_MEMORY, FLAGS] & FLAG_TO_LDS).any())
+    tracked = lds if waves > 1 or is_dma else 0
     return Shadow(
         reads=reads,
         writes=writes,
+        uses=_uses(reads) | _uses(writes),
         bitwise=_bitwise_opcodes(),
         handed_over=handed_over,
         taint=np.zeros(vector, np.int64),
@@ -168,19 +146,15 @@ def make_shadow(
         vector_load=np.zeros(vector, np.int64),
         local_load=np.zeros(vector, np.int64),
         scalar_load=np.zeros(scalars, np.uint8),
-        counts=np.zeros((waves, 5), np.int64),
-        epoch=np.zeros(1, np.int64),
-        local_defined=np.zeros(local, np.uint8),
-        local_dma=np.zeros(local, np.int64),
-        local_writer=np.full(local, -1, np.int64),
-        local_write_epoch=np.zeros(local, np.int64),
-        local_write_number=np.zeros(local, np.int64),
-        local_reader=np.full(local, -1, np.int64),
-        local_read_epoch=np.zeros(local, np.int64),
-        local_read_number=np.zeros(local, np.int64),
+        counts=np.zeros((waves, COUNTS), np.int64),
+        local_defined=local,
+        local_words=local.view(np.uint32),
+        touched=np.zeros((tracked, 4), np.int32),
+        touch_numbers=np.zeros((tracked, 4, waves), np.int32),
+        private_defined=np.zeros((waves, LANES * program.private_bytes), np.uint8),
         state=state,
-        writer=np.full(arena, -1, np.int32),
-        reader=np.full(arena, -1, np.int32),
+        lines=lines,
+        toucher=np.zeros((3, arena), np.int32),
         is_output=np.array([region.is_output for region in regions], dtype=np.uint8),
         seen=np.zeros((len(KINDS), rows), np.uint8),
         findings=np.zeros((MAX_FINDINGS, 6), np.int64),
@@ -190,13 +164,28 @@ def make_shadow(
 
 _footprint = lru_cache(maxsize=64)(footprint)
 
-_BITWISE = re.compile(r"s_(mov|not|and|or|xor|nand|nor|xnor|andn1|andn2|orn1|orn2)(_saveexec|_wrexec)?_b(32|64)")
+
+def _uses(ranges: np.ndarray) -> np.ndarray:
+    """Registers of each row's ranges, int64 [rows], a bit for each code modulo 64."""
+    uses = np.zeros(len(ranges), np.uint64)
+    for offset in range(ranges[..., 1].max(initial=0)):
+        bits = np.uint64(1) << ((ranges[..., 0] + offset) % 64).astype(np.uint64)
+        uses |= np.bitwise_or.reduce(np.where(offset < ranges[..., 1], bits, 0), axis=1)
+    return uses.view(np.int64)
+
+
+_BITWISE = re.compile(r"s_(\w+?)(_saveexec|_wrexec)?_b(32|64)")
+_TRUTH_TABLES = {
+    "mov": 0b1100, "not": 0b0011, "and": 0b1000, "or": 0b1110, "xor": 0b0110, "nand": 0b0111, "nor": 0b0001,
+    "xnor": 0b1001, "andn1": 0b0010, "andn2": 0b0100, "orn1": 0b1011, "orn2": 0b1101,
+}  # fmt: skip
 
 
 @cache
 def _bitwise_opcodes() -> np.ndarray:
     names = [i.name for i in instruction_set().values() if i.unit == "scalar"]
-    return np.array([bool(_BITWISE.fullmatch(name)) for name in names], dtype=np.uint8)
+    matches = [_BITWISE.fullmatch(name) for name in names]
+    return np.array([_TRUTH_TABLES.get(match[1], 0) if match else 0 for match in matches], dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -214,7 +203,8 @@ class Finding:
 
     def __str__(self) -> str:
         where = f"line {self.line} ({self.text}), " if self.line else ""
-        return f"{self.kind}: {where}workgroup {self.workgroup}, wave {self.wave}, lane {self.lane}: {self.detail}"
+        where += f"workgroup {self.workgroup}, wave {self.wave}, lane {self.lane}"
+        return f"{self.kind}: {where}: {self.detail}"
 
 
 def _register_name(code: int) -> str:
@@ -224,13 +214,14 @@ def _register_name(code: int) -> str:
 
 
 def _detail(kind: str, address: int, memory: Memory) -> str:
+    where = f"LDS byte {~address}" if address < 0 else memory.describe(address)
     if kind == "wait":
-        return f"{_register_name(address)} is used while a load into it is in flight"
+        what = where if address < 0 else _register_name(address)
+        return f"{what} is used while a load into it is in flight"
     if kind == "uninitialised":
-        return "a value that nothing wrote reaches an address, a branch or memory"
+        return "a value that nothing wrote reaches an address, a branch, exec or memory"
     if kind == "divergent-barrier":
-        return "waves of a workgroup wait at different barriers"
-    where = memory.describe(address) if address >= FIRST_ADDRESS else f"LDS byte {address}"
+        return "a wave ended, or waits at another barrier, while others of its workgroup wait"
     return {
         "out-of-bounds": f"past the end of the buffer descriptor, at {where}",
         "misaligned": f"{where} is not aligned to the access",
@@ -246,14 +237,17 @@ def findings(shadow: Shadow, program: Program, memory: Memory, grid: Sequence[in
         workgroup = (group % grid[0], group // grid[0] % grid[1], group // grid[0] // grid[1])
         line, name = int(program.lines[row]), KINDS[kind]
         detail = _detail(name, address, memory)
-        result.append(Finding(name, line, program.line(row), workgroup, wave, lane, address, detail))
+        result.append(
+            Finding(name, line, program.line(row), workgroup, wave, lane, max(address, ~address), detail)
+        )
     for region in memory.regions():
         if not region.is_output:
             continue
         untouched = np.flatnonzero(shadow.state[region.offset : region.offset + region.size] != WRITTEN)
         if untouched.size:
             first = region.address + int(untouched[0])
-            detail = f"{untouched.size} of {region.size} bytes of {region.name}, the first at byte {untouched[0]}"
+            extent = f"{untouched.size} of {region.size} bytes of {region.name}"
+            detail = f"{extent}, the first at byte {untouched[0]}"
             result.append(Finding("unwritten", 0, "", (0, 0, 0), 0, 0, first, detail))
     return result
 
@@ -296,88 +290,124 @@ def start_workgroup(shadow):
     shadow.local_load[:, :] = 0
     shadow.scalar_load[:, :] = 0
     shadow.counts[:, :] = 0
-    shadow.epoch[0] = 0
     shadow.local_defined[:] = 0
-    shadow.local_dma[:] = 0
-    shadow.local_writer[:] = -1
-    shadow.local_reader[:] = -1
+    shadow.touched[:, :] = 0
+    shadow.private_defined[:, :] = 0
 
 
 @inner
 def meet_at_barrier(shadow, states, pcs, waiting, group):
-    """All live waves wait: they must wait at the same barrier. Then LDS accesses they have waited for are ordered."""
-    place_of_first = np.int64(-1)
+    """All live waves wait: they must at the same barrier. LDS accesses that they have waited for are then ordered."""
+    first = np.int64(0)
+    while states[first] != waiting:
+        first += 1
     for wave in range(states.size):
-        if states[wave] != waiting or (place_of_first >= 0 and pcs[wave] != place_of_first):
-            row = pcs[wave] - 1 if states[wave] == waiting else max(place_of_first - 1, np.int64(0))
-            report(shadow, DIVERGENT_BARRIER, row, wave, 0, 0, group)
-        elif place_of_first < 0:
-            place_of_first = pcs[wave]
-        shadow.counts[wave, LOCAL_DONE_AT_BARRIER] = shadow.counts[wave, LOCAL_DONE]
-    shadow.epoch[0] += 1
+        if states[wave] != waiting:
+            report(shadow, DIVERGENT_BARRIER, pcs[first] - 1, wave, 0, 0, group)
+        elif pcs[wave] != pcs[first]:
+            report(shadow, DIVERGENT_BARRIER, pcs[wave] - 1, wave, 0, 0, group)
+        counts = shadow.counts[wave]
+        counts[LOCAL_DONE_AT_BARRIER] = counts[LOCAL_DONE]
+        counts[VECTOR_DONE_AT_BARRIER] = counts[VECTOR_DONE]
 
 
 # ---------------------------------------------------------------- waits
 
 
-@inner
+@into_caller
 def check_waits(code, row, shadow, wave, group):
+    if shadow.counts[wave, IN_FLIGHT] & shadow.uses[row]:
+        find_late(code, row, shadow, wave, group)
+
+
+@inner
+def find_late(code, row, shadow, wave, group):
     """No register is read or overwritten while a load into it is in flight."""
-    unit, transfer = code[row, UNIT], code[row, TRANSFER]
     counts = shadow.counts[wave]
-    vector_load, local_load, scalar_load = shadow.vector_load[wave], shadow.local_load[wave], shadow.scalar_load[wave]
+    vector_done, local_done = counts[VECTOR_DONE], counts[LOCAL_DONE]
+    unit = code[row, UNIT]
+    is_flat = np.int64(code[row, FLAGS]) & FLAG_FLAT
+    vector_load, local_load = shadow.vector_load[wave], shadow.local_load[wave]
     for is_write in range(2):
-        ranges = shadow.writes if is_write else shadow.reads
-        # Loads of one kind return in order, so one may overwrite another's result.
-        in_order_vector = is_write and unit == UNIT_MEMORY and transfer == TRANSFER_LOAD
-        in_order_local = is_write and unit == UNIT_LDS
-        for slot in range(ranges.shape[1]):
-            first, count = np.int64(ranges[row, slot, 0]), np.int64(ranges[row, slot, 1])
+        ranges = shadow.writes[row] if is_write else shadow.reads[row]
+        # Loads of one kind return in order, so one may overwrite another's result; FLAT ones do not.
+        overtakes_vector = is_write and unit == UNIT_MEMORY and not is_flat and not counts[VECTOR_FLAT]
+        overtakes_local = is_write and unit == UNIT_LDS and not counts[LOCAL_FLAT]
+        for slot in range(ranges.shape[0]):
+            first, count = np.int64(ranges[slot, 0]), np.int64(ranges[slot, 1])
+            if count == 0:
+                break
             for register in range(first, first + count):
                 late = False
                 if register < SCALAR:
-                    late = (vector_load[register] > counts[VECTOR_DONE] and not in_order_vector) or (
-                        local_load[register] > counts[LOCAL_DONE] and not in_order_local
+                    late = (vector_load[register] > vector_done and not overtakes_vector) or (
+                        local_load[register] > local_done and not overtakes_local
                     )
                 else:
-                    late = scalar_load[register - SCALAR] != 0
+                    late = shadow.scalar_load[wave, register - SCALAR] != 0
                 if late:
                     report(shadow, WAIT, row, wave, 0, register, group)
 
 
 @inner
+def wait(code, row, shadow, wave):
+    """What a wait makes certain.
+
+    Accesses of one kind are done in order, but a FLAT one anywhere among them, and scalar loads in any order. At most
+    as many LDS accesses stay open as the count says, whatever scalar loads it includes.
+    """
+    counts = shadow.counts[wave]
+    vector, local = np.int64(code[row, OFFSET]), np.int64(code[row, OFFSET1])
+    if vector == 0:
+        counts[VECTOR_FLAT] = 0
+    if local == 0:
+        counts[LOCAL_FLAT] = 0
+        if counts[SCALAR_LOAD]:
+            counts[SCALAR_LOAD] = 0
+            shadow.scalar_load[wave, :] = 0
+    if vector < NO_WAIT_VECTOR and not counts[VECTOR_FLAT]:
+        counts[VECTOR_DONE] = max(counts[VECTOR_DONE], counts[VECTOR_ISSUED] - vector)
+    if local < NO_WAIT_LOCAL and not counts[LOCAL_FLAT]:
+        counts[LOCAL_DONE] = max(counts[LOCAL_DONE], counts[LOCAL_ISSUED] - local)
+    if (
+        counts[VECTOR_LOAD] <= counts[VECTOR_DONE]
+        and counts[LOCAL_LOAD] <= counts[LOCAL_DONE]
+        and counts[SCALAR_LOAD] == 0
+    ):
+        counts[IN_FLIGHT] = 0
+
+
+@inner
 def issue(code, row, shadow, wave):
     """Number an instruction whose result comes later, and mark the registers it will write."""
-    unit, flags, transfer = code[row, UNIT], np.int64(code[row, FLAGS]), code[row, TRANSFER]
-    counts = shadow.counts[wave]
-    if unit == UNIT_CONTROL:
-        if code[row, OPCODE] == CODE_WAIT:
-            vector, local = np.int64(code[row, OFFSET]), np.int64(code[row, OFFSET1])
-            counts[VECTOR_DONE] = max(counts[VECTOR_DONE], counts[VECTOR_ISSUED] - vector)
-            counts[LOCAL_DONE] = max(counts[LOCAL_DONE], counts[LOCAL_ISSUED] - local)
-            if local == 0:  # scalar loads return in any order
-                shadow.scalar_load[wave, :] = 0
-        return
+    unit, flags = code[row, UNIT], np.int64(code[row, FLAGS])
+    counts, writes = shadow.counts[wave], shadow.writes[row]
     if unit == UNIT_SCALAR_MEMORY:
-        for slot in range(shadow.writes.shape[1]):
-            first = np.int64(shadow.writes[row, slot, 0]) - SCALAR
-            for register in range(first, first + np.int64(shadow.writes[row, slot, 1])):
-                shadow.scalar_load[wave, register] = 1
+        counts[SCALAR_LOAD] = 1
+        for register in range(np.int64(writes[0, 0]), np.int64(writes[0, 0]) + np.int64(writes[0, 1])):
+            shadow.scalar_load[wave, register - SCALAR] = 1
+            counts[IN_FLIGHT] |= np.int64(1) << (register & 63)
         return
-    is_vector = unit == UNIT_MEMORY
+    is_vector, is_local = unit == UNIT_MEMORY, unit == UNIT_LDS or flags & FLAG_FLAT != 0
     if is_vector:
         counts[VECTOR_ISSUED] += 1
-    if unit == UNIT_LDS or flags & FLAG_FLAT:
+    if is_local:
         counts[LOCAL_ISSUED] += 1
-    if transfer == TRANSFER_STORE or (transfer == TRANSFER_ATOMIC and not flags & FLAG_RETURN):
+    if flags & FLAG_FLAT:
+        counts[VECTOR_FLAT] = counts[LOCAL_FLAT] = 1
+    first, count = np.int64(writes[0, 0]), np.int64(writes[0, 1])
+    if count == 0:
         return
-    for slot in range(shadow.writes.shape[1]):
-        first, count = np.int64(shadow.writes[row, slot, 0]), np.int64(shadow.writes[row, slot, 1])
-        for register in range(first, first + count):
-            if is_vector:
-                shadow.vector_load[wave, register] = counts[VECTOR_ISSUED]
-            if unit == UNIT_LDS or flags & FLAG_FLAT:
-                shadow.local_load[wave, register] = counts[LOCAL_ISSUED]
+    if is_vector:
+        counts[VECTOR_LOAD] = counts[VECTOR_ISSUED]
+    if is_local:
+        counts[LOCAL_LOAD] = counts[LOCAL_ISSUED]
+    for register in range(first, first + count):
+        counts[IN_FLIGHT] |= np.int64(1) << (register & 63)
+        if is_vector:
+            shadow.vector_load[wave, register] = counts[VECTOR_ISSUED]
+        if is_local:
+            shadow.local_load[wave, register] = counts[LOCAL_ISSUED]
 
 
 # ---------------------------------------------------------------- taint of registers
@@ -412,41 +442,69 @@ def source_taint(code, row, k, words, shadow, wave):
 @inner
 def set_taint(shadow, wave, register, words, exec_mask, taint):
     for w in range(words):
-        shadow.taint[wave, register + w] = (shadow.taint[wave, register + w] & ~exec_mask) | (taint & exec_mask)
+        old = shadow.taint[wave, register + w]
+        shadow.taint[wave, register + w] = (old & ~exec_mask) | (taint & exec_mask)
 
 
 @inner
-def taint_vector(code, literals, row, S, shadow, wave, exec_mask):
-    mask_source = np.int64(code[row, MASK_SOURCE]) - 1
+def set_exec_taint(shadow, row, wave, taint, group):
+    """EXEC steers as a branch does: junk that reaches it is reported here, and nowhere after."""
+    if taint:
+        report(shadow, UNINITIALISED, row, wave, first_lane(taint), 0, group)
+
+
+@inner
+def dpp_taint(code, row, lanes, exec_mask):
+    """(lanes that read a tainted lane, lanes that are written) of a data-parallel primitive."""
+    control, masks = np.int64(code[row, DPP]), np.int64(code[row, DPP_MASKS])
+    moved = written = np.int64(0)
+    for lane in range(64):
+        source = dpp_lane(control, lane)
+        valid = source >= 0 and (exec_mask >> source) & 1
+        if valid and (lanes >> source) & 1:
+            moved |= np.int64(1) << lane
+        enabled = (masks >> (lane >> 4)) & 1 and (masks >> (4 + ((lane >> 2) & 3))) & 1
+        if enabled and (valid or (masks >> 8) & 1):
+            written |= np.int64(1) << lane
+    return moved, written & exec_mask
+
+
+@into_caller
+def taint_vector(code, literals, row, S, shadow, wave, exec_mask, group):
+    columns, taints = code[row], shadow.taint[wave]
+    mask_source = np.int64(columns[MASK_SOURCE]) - 1
     taint = np.int64(0)
-    mask_taint = np.int64(0)
-    if mask_source >= 0 and code[row, SOURCE + mask_source] >= SCALAR:
-        mask_taint = scalar_pair_taint(shadow, wave, np.int64(code[row, SOURCE + mask_source]) - SCALAR)
-    for k in range(np.int64(code[row, SOURCES])):
-        if k == mask_source:
-            continue
-        lanes = source_taint(code, row, k, np.int64(code[row, SOURCE_MODE + k]) & WORDS, shadow, wave)
-        if lanes and k == 0 and code[row, DPP] >= 0:
-            moved = np.int64(0)
-            for lane in range(64):
-                source = dpp_lane(np.int64(code[row, DPP]), lane)
-                if source >= 0 and (lanes >> source) & 1:
-                    moved |= np.int64(1) << lane
-            lanes = moved
-        if lanes and mask_source == 2 and code[row, OPCODE] == _CNDMASK and code[row, SOURCE + 2] >= SCALAR:
-            chosen = scalar64(S, np.int64(code[row, SOURCE + 2]) - SCALAR)
+    written = exec_mask
+    for k in range(np.uint64(columns[SOURCES])):
+        register, words = np.int64(columns[SOURCE + k]), np.int64(columns[SOURCE_MODE + k]) & WORDS
+        lanes = np.int64(0)
+        if register >= SCALAR:
+            if np.int64(k) == mask_source:
+                taint |= scalar_pair_taint(shadow, wave, register - SCALAR)
+                continue
+            for w in range(register - SCALAR, register - SCALAR + words):
+                if shadow.scalar_taint[wave, w]:
+                    lanes = ALL
+        elif register >= 0:
+            for w in range(np.uint64(register), np.uint64(register + words)):
+                lanes |= taints[w]
+        if k == 0 and columns[DPP] >= 0:
+            lanes, written = dpp_taint(code, row, lanes, exec_mask)
+        if lanes and mask_source == 2 and columns[OPCODE] == _CNDMASK and columns[SOURCE + 2] >= SCALAR:
+            chosen = scalar64(S, np.int64(columns[SOURCE + 2]) - SCALAR)
             lanes &= chosen if k == 1 else ~chosen
         taint |= lanes
-    taint |= mask_taint
-    destination, mode = np.int64(code[row, DESTINATION]), np.int64(code[row, DESTINATION_MODE])
+    destination, mode = np.int64(columns[DESTINATION]), np.int64(columns[DESTINATION_MODE])
     if destination >= 0:
         if mode & KEEP_OTHER_HALF:
-            taint |= shadow.taint[wave, destination]
-        set_taint(shadow, wave, destination, mode & WORDS, exec_mask, taint)
-    if code[row, MASK_DESTINATION] >= 0:
-        set_scalar_pair_taint(shadow, wave, np.int64(code[row, MASK_DESTINATION]) - SCALAR, taint & exec_mask)
-    if code[row, EXEC_DESTINATION]:
-        set_scalar_pair_taint(shadow, wave, EXEC, taint & exec_mask)
+            taint |= taints[destination]
+        for w in range(np.uint64(destination), np.uint64(destination + (mode & WORDS))):
+            taints[w] = (taints[w] & ~written) | (taint & written)
+    mask_destination = np.int64(columns[MASK_DESTINATION])
+    if mask_destination == SCALAR + EXEC or columns[EXEC_DESTINATION]:
+        set_exec_taint(shadow, row, wave, taint & exec_mask, group)
+    if mask_destination >= 0 and mask_destination != SCALAR + EXEC:
+        set_scalar_pair_taint(shadow, wave, mask_destination - SCALAR, taint & exec_mask)
 
 
 @inner
@@ -461,34 +519,61 @@ def scalar_operand_taint(code, row, k, shadow, wave):
 
 
 @inner
-def taint_scalar(code, literals, row, S, shadow, wave):
-    opcode = np.int64(code[row, OPCODE])
+def truth(table, x, y):
+    """A bitwise operation of two variables, by its truth table."""
+    value = np.int64(0)
+    if table & 1:
+        value |= ~x & ~y
+    if table & 2:
+        value |= ~x & y
+    if table & 4:
+        value |= x & ~y
+    if table & 8:
+        value |= x & y
+    return value
+
+
+@inner
+def bitwise_taint(table, x, y, a, b):
+    """(bits of a bitwise result that depend on the tainted bits a of x and b of y, bits that are certainly 1)."""
+    value = truth(table, x, y)
+    taint = value ^ truth(table, x ^ a, y)
+    taint |= value ^ truth(table, x, y ^ b)
+    taint |= value ^ truth(table, x ^ a, y ^ b)
+    return taint, value & ~taint
+
+
+@into_caller
+def taint_scalar(code, literals, row, S, shadow, wave, group):
+    opcode, destination = np.int64(code[row, OPCODE]), np.int64(code[row, DESTINATION])
     a = scalar_operand_taint(code, row, 0, shadow, wave) if code[row, SOURCES] > 0 else np.int64(0)
     b = scalar_operand_taint(code, row, 1, shadow, wave) if code[row, SOURCES] > 1 else np.int64(0)
     c = scalar_operand_taint(code, row, 2, shadow, wave) if code[row, SOURCES] > 2 else np.int64(0)
-    taint = a | b | c
-    condition = ALL32 if taint else np.int64(0)
-    if opcode == _CSELECT32 or opcode == _CSELECT64:
-        if not c:
-            taint = a if S[SCC] else b
+    is_wide = code[row, DESTINATION_MODE] & WORDS == 2
+    taint = condition = np.int64(0)
+    if a | b | c:
+        condition = ALL32
+        if opcode == _CSELECT32 or opcode == _CSELECT64:
+            taint = ALL if c else (a if S[SCC] else b)
+        elif opcode == _CMOV32 or opcode == _CMOV64:
+            taint = ALL if b else (a if S[SCC] else c)
+        elif shadow.bitwise[opcode]:
+            x = scalar_source(S, code, literals, row, 0)
+            y = scalar_source(S, code, literals, row, 1) if code[row, SOURCES] > 1 else np.int64(0)
+            taint, certain = bitwise_taint(np.int64(shadow.bitwise[opcode]), x, y, a, b)
+            keep = ALL if is_wide else ALL32
+            if taint & keep == 0 or certain & keep:
+                condition = np.int64(0)
         else:
             taint = ALL
-    elif opcode == _AND32 or opcode == _AND64:
-        # A bit that is certainly zero on one side is zero, whatever the other side is.
-        x = scalar_source(S, code, literals, row, 0) | a
-        y = scalar_source(S, code, literals, row, 1) | b
-        taint = (a & y) | (b & x)
-        condition = ALL32 if taint else np.int64(0)
-    elif taint and not shadow.bitwise[opcode]:
-        taint = ALL
     if code[row, EXEC_DESTINATION]:
-        old = scalar_pair_taint(shadow, wave, EXEC)
-        set_scalar_pair_taint(shadow, wave, EXEC, taint)
-        taint = old
-    destination = np.int64(code[row, DESTINATION])
-    if destination >= 0:
+        set_exec_taint(shadow, row, wave, taint, group)
+        taint = np.int64(0)  # the old EXEC
+    if destination >= SCALAR + EXEC and destination < SCALAR + EXEC + 2:
+        set_exec_taint(shadow, row, wave, taint if is_wide else taint & ALL32, group)
+    elif destination >= 0:
         shadow.scalar_taint[wave, destination - SCALAR] = taint & ALL32
-        if code[row, DESTINATION_MODE] & WORDS == 2:
+        if is_wide:
             shadow.scalar_taint[wave, destination - SCALAR + 1] = (taint >> 32) & ALL32
     if code[row, MASK_DESTINATION] >= 0:
         shadow.scalar_taint[wave, SCC] = condition
@@ -499,13 +584,19 @@ def taint_lane(code, literals, row, S, shadow, wave, exec_mask, opcode):
     destination = np.int64(code[row, DESTINATION])
     taint = shadow.taint[wave]
     if opcode == _READFIRSTLANE or opcode == _READLANE:
-        lane = scalar_source(S, code, literals, row, 1) & 63 if opcode == _READLANE else first_lane(exec_mask)
-        tainted = (source_taint(code, row, 0, 1, shadow, wave) >> lane) & 1
+        if opcode == _READLANE:
+            lane = scalar_source(S, code, literals, row, 1) & 63
+            tainted = source_taint(code, row, 1, 1, shadow, wave)
+        else:
+            lane = first_lane(exec_mask) if exec_mask else np.int64(0)
+            tainted = np.int64(0)
+        tainted |= (source_taint(code, row, 0, 1, shadow, wave) >> lane) & 1
         shadow.scalar_taint[wave, destination - SCALAR] = ALL32 if tainted else np.int64(0)
     elif opcode == _WRITELANE:
         bit = np.int64(1) << (scalar_source(S, code, literals, row, 1) & 63)
         value = source_taint(code, row, 0, 1, shadow, wave)
         taint[destination] = (taint[destination] & ~bit) | (value & bit)
+        taint[destination] |= source_taint(code, row, 1, 1, shadow, wave)
     elif destination >= 0:
         other = np.int64(code[row, SOURCE + 1])
         a, b = taint[destination], taint[other]
@@ -535,6 +626,7 @@ def taint_matrix(code, row, shapes, shadow, wave):
     """An undefined element of A spoils its row of the result, one of B its column."""
     opcode = code[row, OPCODE]
     rows, results = shapes[opcode, 0], shapes[opcode, 5]
+    is_double = shapes[opcode, 3] == F64
     a = b = np.int64(0)
     for w in range(shapes[opcode, 4]):
         a |= shadow.taint[wave, np.int64(code[row, SOURCE]) + w]
@@ -549,6 +641,8 @@ def taint_matrix(code, row, shapes, shadow, wave):
         if spoilt_rows:
             for group in range(64 // rows):
                 i = r % 4 if rows == 4 else (r % 16 // 4 * 4 * (64 // rows) + group * 4 + r % 4) % rows
+                if is_double:
+                    i = 4 * (r // 2) + group
                 if (spoilt_rows >> i) & 1:
                     lanes |= ((np.int64(1) << rows) - 1) << (group * rows)
         if accumulator >= 0:
@@ -560,112 +654,170 @@ def taint_matrix(code, row, shapes, shadow, wave):
 
 
 @inner
-def touch_local(shadow, row, wave, lane, at, size, is_write, group):
-    """One lane's access to LDS bytes: is it ordered after every other wave's?"""
-    epoch, counts = shadow.epoch[0], shadow.counts
-    number = counts[wave, LOCAL_ISSUED] + 1
+def touch_local(shadow, row, wave, lane, at, size, kind, group):
+    """One lane's access to LDS bytes: is it ordered after every other wave's, and after this wave's DMA?
+
+    It is ordered after an access that the other wave had waited for when it came to a barrier since.
+    """
+    counts, touched, numbers = shadow.counts, shadow.touched, shadow.touch_numbers
+    own = np.int64(1) << wave
     for byte in range(at, at + size):
-        writer = shadow.local_writer[byte]
-        if writer >= 0 and writer != wave and (
-            shadow.local_write_epoch[byte] == epoch
-            or shadow.local_write_number[byte] > counts[writer, LOCAL_DONE_AT_BARRIER]
-        ):
-            report(shadow, RACE, row, wave, lane, at, group)
-        if is_write:
-            reader = shadow.local_reader[byte]
-            if reader >= 0 and reader != wave and (
-                shadow.local_read_epoch[byte] == epoch
-                or (reader != SEVERAL and shadow.local_read_number[byte] > counts[reader, LOCAL_DONE_AT_BARRIER])
-            ):
-                report(shadow, RACE, row, wave, lane, at, group)
-            shadow.local_writer[byte] = wave
-            shadow.local_write_epoch[byte] = epoch
-            shadow.local_write_number[byte] = number
-        else:
-            again = shadow.local_reader[byte] >= 0 and shadow.local_read_epoch[byte] == epoch
-            shadow.local_reader[byte] = SEVERAL if again and shadow.local_reader[byte] != wave else wave
-            shadow.local_read_epoch[byte] = epoch
-            shadow.local_read_number[byte] = number
-        if shadow.local_dma[byte] > counts[wave, VECTOR_DONE]:
-            report(shadow, WAIT, row, wave, lane, at, group)
+        for other in range(4):
+            waves = np.int64(touched[byte, other])
+            if waves == 0:
+                continue
+            if other == DMA and kind != DMA and waves & own:
+                if numbers[byte, DMA, wave] > counts[wave, VECTOR_DONE]:
+                    report(shadow, WAIT, row, wave, lane, ~byte, group)
+            if waves == own or (other <= ATOMIC and (other == kind or kind == COMPARE)):
+                continue
+            done = VECTOR_DONE_AT_BARRIER if other == DMA else LOCAL_DONE_AT_BARRIER
+            for w in range(counts.shape[0]):
+                if w != wave and (waves >> w) & 1 and numbers[byte, other, w] > counts[w, done]:
+                    report(shadow, RACE, row, wave, lane, ~at, group)
+        if kind == COMPARE:
+            continue
+        if kind >= WRITE:
+            touched[byte, :] = 0
+        touched[byte, kind] |= own
+        numbers[byte, kind, wave] = counts[wave, VECTOR_ISSUED if kind == DMA else LOCAL_ISSUED] + 1
 
 
 @inner
-def undefined_words(shadow, at, size, limit):
-    """Bit w is set if any byte of word w of [at, at + size) is undefined."""
+def undefined_words(shadow, at, size):
+    """Bit w is set if any byte of word w of the LDS bytes [at, at + size) is undefined."""
     bits = np.int64(0)
+    if (at | size) & 3 == 0:
+        for w in range(size >> 2):
+            if shadow.local_words[(at >> 2) + w] != 0x01010101:
+                bits |= np.int64(1) << w
+        return bits
     for i in range(size):
-        if at + i < limit and not shadow.local_defined[at + i]:
+        if not shadow.local_defined[at + i]:
             bits |= np.int64(1) << (i >> 2)
     return bits
 
 
 @inner
-def check_local(code, literals, row, R, S, lds, shadow, wave, exec_mask, group):
+def taint_exchange(code, row, R, shadow, wave, exec_mask):
+    """Lane permutations through the LDS crossbar: taint moves as the values do."""
+    transfer, offset = np.int64(code[row, TRANSFER]), np.int64(code[row, OFFSET])
+    address = np.int64(code[row, SOURCE])
+    is_swizzle = transfer == TRANSFER_SWIZZLE
+    value = source_taint(code, row, 0 if is_swizzle else 1, 1, shadow, wave)
+    moved = np.int64(0)
+    if value:
+        for lane in range(64):
+            source = lane
+            if is_swizzle:
+                source = swizzle_lane(offset, lane)
+            elif 0 <= address < SCALAR:
+                source = ((np.int64(R[address * 64 + lane]) + offset) >> 2) & 63
+            if transfer == TRANSFER_PERMUTE:
+                if (exec_mask >> lane) & 1:
+                    bit = np.int64(1) << source
+                    moved = moved | bit if (value >> lane) & 1 else moved & ~bit
+            elif (exec_mask >> source) & 1 and (value >> source) & 1:
+                moved |= np.int64(1) << lane
+    if not is_swizzle:
+        selector = source_taint(code, row, 0, 1, shadow, wave) & exec_mask
+        if transfer == TRANSFER_PERMUTE and selector:
+            selector = exec_mask  # any lane may have been meant
+        moved |= selector
+    set_taint(shadow, wave, np.int64(code[row, DESTINATION]), 1, exec_mask, moved)
+
+
+@inner
+def taint_transpose(code, row, R, lds, shadow, wave, exec_mask):
+    """A transposing read: half a result comes from the bytes that some lane of the same row of 16 addresses."""
+    address, register = np.int64(code[row, SOURCE]), np.int64(code[row, DESTINATION])
+    for w in range(2):
+        taint = np.int64(0)
+        for lane in range(64):
+            for element in range(2 * w, 2 * w + 2):
+                source = (lane & 0x30) + 4 * element + (lane & 15) // 4
+                at = np.int64(R[address * 64 + source]) + np.int64(code[row, OFFSET]) + 2 * (lane & 3)
+                if at + 2 <= lds.size and undefined_words(shadow, at, 2):
+                    taint |= np.int64(1) << lane
+        set_taint(shadow, wave, register + w, 1, exec_mask, taint)
+
+
+@inner
+def check_local(code, row, R, lds, shadow, wave, exec_mask, group):
     transfer, flags = np.int64(code[row, TRANSFER]), np.int64(code[row, FLAGS])
+    if transfer == TRANSFER_BPERMUTE or transfer == TRANSFER_PERMUTE or transfer == TRANSFER_SWIZZLE:
+        taint_exchange(code, row, R, shadow, wave, exec_mask)
+        return
     size, register = np.int64(code[row, BYTES]), np.int64(code[row, DESTINATION])
     address = np.int64(code[row, SOURCE])
-    multiple_waves = shadow.taint.shape[0] > 1
-    if transfer == TRANSFER_BPERMUTE or transfer == TRANSFER_PERMUTE or transfer == TRANSFER_SWIZZLE:
-        value = source_taint(code, row, 0 if transfer == TRANSFER_SWIZZLE else 1, 1, shadow, wave)
-        taint = np.int64(0)
-        if value & exec_mask:
-            taint = exec_mask  # which lanes it reaches is data; none is the usual case
-        if transfer != TRANSFER_SWIZZLE:
-            taint |= source_taint(code, row, 0, 1, shadow, wave)
-        set_taint(shadow, wave, register, 1, exec_mask, taint)
-        return
-    if shadow.taint[wave, address] & exec_mask:
-        report(shadow, UNINITIALISED, row, wave, first_lane(shadow.taint[wave, address] & exec_mask), 0, group)
+    is_load = transfer == TRANSFER_LOAD or transfer == TRANSFER_TRANSPOSE
+    kind = READ if is_load else (ATOMIC if transfer == TRANSFER_ATOMIC else WRITE)
+    access = COMPARE if kind == ATOMIC and code[row, SOURCE + 2] >= 0 else kind
+    bad = source_taint(code, row, 0, 1, shadow, wave) & exec_mask
+    if bad:
+        report(shadow, UNINITIALISED, row, wave, first_lane(bad), 0, group)
+    tracked = shadow.touched.shape[0] > 0
     pieces = 2 if flags & FLAG_PAIR else 1
+    words = max(size >> 2, np.int64(1))
+    alignment = (size & -size) - 1
     loaded0 = loaded1 = loaded2 = loaded3 = np.int64(0)
-    for lane in range(64):
-        if not (exec_mask >> lane) & 1:
+    for piece in range(pieces):
+        offset = np.int64(code[row, OFFSET1 if piece else OFFSET])
+        for lane in range(64):
+            if not (exec_mask >> lane) & 1:
+                continue
+            at = offset + np.int64(R[address * 64 + lane])
+            if at + size > lds.size:
+                continue  # the access itself faults
+            if at & alignment:
+                report(shadow, MISALIGNED, row, wave, lane, ~at, group)
+            if tracked:
+                touch_local(shadow, row, wave, lane, at, size, access, group)
+            if kind != WRITE:
+                undefined = undefined_words(shadow, at, size) << (piece * words)
+                if undefined:
+                    bit = np.int64(1) << lane
+                    loaded0 |= bit if undefined & 1 else 0
+                    loaded1 |= bit if undefined & 2 else 0
+                    loaded2 |= bit if undefined & 4 else 0
+                    loaded3 |= bit if undefined & 8 else 0
+        if is_load:
             continue
-        bit = np.int64(1) << lane
-        for piece in range(pieces):
-            at = np.int64(R[address * 64 + lane]) + np.int64(code[row, OFFSET1 if piece else OFFSET])
+        # An atomic's result depends on every operand and on what was there; it is as junk as any of them.
+        junk0, junk1, junk2, junk3 = loaded0 | loaded1, loaded0 | loaded1, np.int64(0), np.int64(0)
+        first = 1 if kind == ATOMIC else 1 + piece
+        last = 2 if kind == ATOMIC else 1 + piece
+        for k in range(first, last + 1):
+            if code[row, SOURCE + k] >= SCALAR:
+                junk0 |= source_taint(code, row, k, 1, shadow, wave)
+            elif code[row, SOURCE + k] >= 0:
+                data = shadow.taint[wave, np.int64(code[row, SOURCE + k]) :]
+                junk0 |= data[0]
+                junk1 |= data[1] if words > 1 else np.int64(0)
+                junk2 |= data[2] if words > 2 else np.int64(0)
+                junk3 |= data[3] if words > 3 else np.int64(0)
+        if kind == ATOMIC:
+            junk0 |= junk1
+            junk1 = junk0
+        any_junk = (junk0 | junk1 | junk2 | junk3) & exec_mask
+        for lane in range(64):
+            if not (exec_mask >> lane) & 1:
+                continue
+            at = offset + np.int64(R[address * 64 + lane])
             if at + size > lds.size:
                 continue
-            if at & ((size if size < 8 else (np.int64(8) if size == 8 else np.int64(4))) - 1):
-                report(shadow, MISALIGNED, row, wave, lane, at, group)
-            is_write = transfer == TRANSFER_STORE or transfer == TRANSFER_ATOMIC
-            if multiple_waves or shadow.local_dma[at]:
-                touch_local(shadow, row, wave, lane, at, size, is_write and transfer != TRANSFER_ATOMIC, group)
-            if transfer == TRANSFER_LOAD or transfer == TRANSFER_TRANSPOSE:
-                undefined = undefined_words(shadow, at, size, lds.size)
-                if undefined:
-                    first = piece * (size >> 2)
-                    for w in range(max(size >> 2, np.int64(1))):
-                        if (undefined >> w) & 1:
-                            at_word = first + w
-                            if at_word == 0:
-                                loaded0 |= bit
-                            elif at_word == 1:
-                                loaded1 |= bit
-                            elif at_word == 2:
-                                loaded2 |= bit
-                            else:
-                                loaded3 |= bit
+            if not (any_junk >> lane) & 1 and (at | size) & 3 == 0:
+                for w in range(size >> 2):
+                    shadow.local_words[(at >> 2) + w] = 0x01010101
                 continue
-            data = np.int64(code[row, SOURCE + 1 + piece])
             for i in range(size):
-                tainted = np.int64(0)
-                if 0 <= data < SCALAR:
-                    tainted = (shadow.taint[wave, data + (i >> 2)] >> lane) & 1
-                if transfer == TRANSFER_ATOMIC:
-                    tainted |= np.int64(shadow.local_defined[at + i] == 0)
-                shadow.local_defined[at + i] = 0 if tainted else 1
+                junk = junk0 if i < 4 else (junk1 if i < 8 else (junk2 if i < 12 else junk3))
+                shadow.local_defined[at + i] = 0 if (junk >> lane) & 1 else 1
     if register < 0:
         return
     if transfer == TRANSFER_TRANSPOSE:
-        # A lane's undefined word may land in any lane of its row of 16.
-        mixed = loaded0 | loaded1
-        loaded0 = np.int64(0)
-        for quarter in range(4):
-            if (mixed >> (16 * quarter)) & 0xFFFF:
-                loaded0 |= np.int64(0xFFFF) << (16 * quarter)
-        loaded1 = loaded0
+        taint_transpose(code, row, R, lds, shadow, wave, exec_mask)
+        return
     if flags & (FLAG_LOW | FLAG_HIGH):
         loaded0 |= shadow.taint[wave, register]
     words = np.int64(code[row, DESTINATION_MODE]) & 0x3F
@@ -682,22 +834,90 @@ def check_local(code, literals, row, R, S, lds, shadow, wave, exec_mask, group):
 
 
 @inner
-def touch_global(shadow, row, wave, lane, address, at, size, is_read, is_write, is_output, group):
-    """One lane's access to arena bytes: races with other workgroups, and outputs written twice."""
-    for byte in range(at, at + size):
-        other = shadow.writer[byte]
-        if other >= 0 and other != group:
-            report(shadow, RACE, row, wave, lane, address, group)
-        if is_write:
-            other = shadow.reader[byte]
-            if other >= 0 and other != group:
-                report(shadow, RACE, row, wave, lane, address, group)
-            if is_output and shadow.state[byte] == WRITTEN:
-                report(shadow, DOUBLE_WRITE, row, wave, lane, address, group)
-            shadow.writer[byte] = group
-            shadow.state[byte] = WRITTEN
-        if is_read:
-            shadow.reader[byte] = group
+def touched_by_others(toucher, at, size, me):
+    """Whether a workgroup other than `me` has touched any of the bytes."""
+    found = False
+    for byte in range(np.uint64(at), np.uint64(at + size)):
+        found |= (toucher[byte] != 0) & (toucher[byte] != me)
+    return found
+
+
+@inner
+def mark(toucher, at, size, me):
+    start = np.uint64(at)
+    if size & 3 == 0:  # loops of a fixed length become vector instructions
+        for w in range(np.uint64(size >> 2)):
+            for i in range(np.uint64(4)):
+                old = toucher[start + np.uint64(4) * w + i]
+                toucher[start + np.uint64(4) * w + i] = me if (old == 0) | (old == me) else SEVERAL
+        return
+    for byte in range(start, np.uint64(at + size)):
+        old = toucher[byte]
+        toucher[byte] = me if (old == 0) | (old == me) else SEVERAL
+
+
+@inner
+def touch_global(shadow, row, wave, lane, address, at, size, kind, group):
+    """One lane's access to arena bytes: does it race with another workgroup's?"""
+    me = np.int32(group + 1)
+    toucher, lines = shadow.toucher, shadow.lines
+    is_changed = lines[at >> LINE] | lines[(at + size - 1) >> LINE]
+    if (
+        (is_changed and touched_by_others(toucher[WRITE], at, size, me))
+        or (is_changed and (kind == READ or kind == WRITE) and touched_by_others(toucher[ATOMIC], at, size, me))
+        or ((kind == ATOMIC or kind == WRITE) and touched_by_others(toucher[READ], at, size, me))
+    ):
+        report(shadow, RACE, row, wave, lane, address, group)
+    if kind != COMPARE:
+        mark(toucher[kind], at, size, me)
+    if kind != READ:
+        lines[at >> LINE] = lines[(at + size - 1) >> LINE] = 1
+
+
+@inner
+def undefined_bytes(shadow, at, size):
+    """Bit w is set if any byte of word w of the arena bytes [at, at + size) is undefined."""
+    bits = np.int64(0)
+    if shadow.lines[at >> LINE] | shadow.lines[(at + size - 1) >> LINE]:
+        for i in range(size):
+            if shadow.state[at + i] == UNDEFINED:
+                bits |= np.int64(1) << (i >> 2)
+    return bits
+
+
+@inner
+def check_private(code, literals, row, R, S, shadow, wave, exec_mask):
+    """Scratch: every lane has bytes of its own."""
+    flags, size = np.int64(code[row, FLAGS]), np.int64(code[row, BYTES])
+    register, is_load = np.int64(code[row, DESTINATION]), code[row, TRANSFER] == TRANSFER_LOAD
+    defined = shadow.private_defined[wave]
+    private = defined.size >> 6
+    words = max(size >> 2, np.int64(1))
+    for w in range(words):
+        taint = np.int64(0)
+        stored = source_taint(code, row, 3, words, shadow, wave) if not is_load else np.int64(0)
+        if not is_load and code[row, SOURCE + 3] < SCALAR:
+            stored = shadow.taint[wave, np.int64(code[row, SOURCE + 3]) + w]
+        for lane in range(64):
+            if not (exec_mask >> lane) & 1:
+                continue
+            at = np.int64(code[row, OFFSET])
+            if flags & FLAG_SADDR:
+                at += scalar_source(S, code, literals, row, 1)
+            if code[row, SOURCE] >= 0:
+                at += np.int64(R[np.int64(code[row, SOURCE]) * 64 + lane])
+            if at < 0 or at + size > private:
+                continue  # the access itself faults
+            at += lane * private + 4 * w
+            for i in range(min(size, np.int64(4))):
+                if not is_load:
+                    defined[at + i] = 0 if (stored >> lane) & 1 else 1
+                elif not defined[at + i]:
+                    taint |= np.int64(1) << lane
+        if is_load:
+            if flags & (FLAG_LOW | FLAG_HIGH):
+                taint |= shadow.taint[wave, register]
+            set_taint(shadow, wave, register + w, 1, exec_mask, taint)
 
 
 @inner
@@ -705,29 +925,28 @@ def check_global(code, literals, row, R, S, lds, memory, shadow, wave, exec_mask
     transfer, flags = np.int64(code[row, TRANSFER]), np.int64(code[row, FLAGS])
     size, register = np.int64(code[row, BYTES]), np.int64(code[row, DESTINATION])
     address_register = np.int64(code[row, SOURCE])
-    is_load, is_atomic = transfer == TRANSFER_LOAD, transfer == TRANSFER_ATOMIC
+    is_load = transfer == TRANSFER_LOAD
+    kind = READ if is_load else (ATOMIC if transfer == TRANSFER_ATOMIC else WRITE)
+    access = COMPARE if kind == ATOMIC and 4 * (np.int64(code[row, SOURCE_MODE + 3]) & 0x3F) > size else kind
+    is_scratch, to_lds = flags & FLAG_SCRATCH != 0, flags & FLAG_TO_LDS != 0
     bad = np.int64(0)
     if address_register >= 0:
         bad = source_taint(code, row, 0, np.int64(code[row, SOURCE_MODE]) & 0x3F, shadow, wave)
     for k in range(1, 3):
         if code[row, SOURCE + k] >= SCALAR:
             bad |= source_taint(code, row, k, np.int64(code[row, SOURCE_MODE + k]) & 0x3F, shadow, wave)
-    if not is_load:
-        data = np.int64(code[row, SOURCE + 3])
-        if data >= 0 and flags & FLAG_SCRATCH == 0:
-            bad |= source_taint(code, row, 3, max(size >> 2, np.int64(1)), shadow, wave)
-        bad |= scalar_pair_taint(shadow, wave, EXEC)
-    if bad & exec_mask:
-        report(shadow, UNINITIALISED, row, wave, first_lane(bad & exec_mask), 0, group)
-    words = max(size >> 2, np.int64(1))
-    if flags & FLAG_SCRATCH:
-        if is_load:
-            set_taint(shadow, wave, register, words, exec_mask, np.int64(0))
+    if not is_load and not is_scratch:
+        bad |= source_taint(code, row, 3, np.int64(code[row, SOURCE_MODE + 3]) & 0x3F, shadow, wave)
+    if to_lds and shadow.scalar_taint[wave, M0]:
+        bad = ALL
+    bad &= exec_mask
+    if bad:
+        report(shadow, UNINITIALISED, row, wave, first_lane(bad), 0, group)
+    if is_scratch:
+        check_private(code, literals, row, R, S, shadow, wave, exec_mask)
         return
-    keeps = flags & (FLAG_LOW | FLAG_HIGH)
-    if is_load and flags & FLAG_TO_LDS == 0 and not keeps:
-        set_taint(shadow, wave, register, words, exec_mask, np.int64(0))
-    if flags & FLAG_RETURN:
+    words = np.int64(code[row, DESTINATION_MODE]) & 0x3F
+    if register >= 0 and flags & (FLAG_LOW | FLAG_HIGH) == 0:
         set_taint(shadow, wave, register, words, exec_mask, np.int64(0))
     alignment = min(size, np.int64(4)) - 1
     base = np.uint64(max(address_register, np.int64(0)) * 64)
@@ -745,28 +964,31 @@ def check_global(code, literals, row, R, S, lds, memory, shadow, wave, exec_mask
         if last < 0:
             return  # the access itself faults
         at = place(memory, last, address)
-        if not is_atomic:
-            touch_global(shadow, row, wave, lane, address, at, size, is_load, not is_load, shadow.is_output[last], group)
-        if is_load and flags & FLAG_TO_LDS:
+        touch_global(shadow, row, wave, lane, address, at, size, access, group)
+        undefined = undefined_bytes(shadow, at, size) if kind != WRITE else np.int64(0)
+        if to_lds:
             to = (np.int64(S[M0]) & 0xFFFF) + np.int64(code[row, OFFSET]) + lane * max(size, np.int64(4))
-            for i in range(size):
-                if to + i < lds.size:
-                    shadow.local_defined[to + i] = 1 if shadow.state[at + i] else 0
-                    shadow.local_dma[to + i] = shadow.counts[wave, VECTOR_ISSUED] + 1
-                    shadow.local_writer[to + i] = wave
-                    shadow.local_write_epoch[to + i] = shadow.epoch[0]
-                    shadow.local_write_number[to + i] = 0
-        elif is_load:
-            bit = np.int64(1) << lane
-            for i in range(size):
-                if shadow.state[at + i] == UNDEFINED:
-                    shadow.taint[wave, register + (i >> 2)] |= bit
+            if to + size <= lds.size:
+                touch_local(shadow, row, wave, lane, to, size, DMA, group)
+                for i in range(size):
+                    shadow.local_defined[to + i] = 0 if (undefined >> (i >> 2)) & 1 else 1
+            continue
+        if undefined and register >= 0:
+            for w in range(words):
+                if kind == ATOMIC or (undefined >> w) & 1:
+                    shadow.taint[wave, register + w] |= np.int64(1) << lane
+        if kind == READ:
+            continue
+        for byte in range(at, at + size):
+            if kind == WRITE and shadow.is_output[last] and shadow.state[byte] == WRITTEN:
+                report(shadow, DOUBLE_WRITE, row, wave, lane, address, group)
+            # An atomic on junk leaves junk.
+            shadow.state[byte] = UNDEFINED if undefined else WRITTEN
 
 
 @inner
 def check_scalar_load(code, literals, row, S, memory, shadow, wave, group):
-    destination = np.int64(code[row, DESTINATION]) - SCALAR
-    size = np.int64(code[row, BYTES])
+    destination, size = np.int64(code[row, DESTINATION]) - SCALAR, np.int64(code[row, BYTES])
     if code[row, TRANSFER] == TRANSFER_CLOCK:
         set_scalar_pair_taint(shadow, wave, destination, np.int64(0))
         return
@@ -778,57 +1000,66 @@ def check_scalar_load(code, literals, row, S, memory, shadow, wave, group):
     offset = np.int64(code[row, OFFSET])
     if code[row, SOURCES] > 1:
         offset += scalar_source(S, code, literals, row, 1)
-    address = ((scalar64(S, np.int64(code[row, SOURCE]) - SCALAR) & 0xFFFFFFFFFFFF) + offset) & ~3
-    region = find(address, size, memory, -1)
+    base = np.int64(code[row, SOURCE]) - SCALAR
+    address, valid = scalar64(S, base), size
+    if code[row, FLAGS] & FLAG_CLAMPED:
+        address &= 0xFFFFFFFFFFFF
+        valid = min(max(np.int64(S[base + 2]) - offset, np.int64(0)), size)
+    address += offset
+    if valid < size:
+        report(shadow, OUT_OF_BOUNDS, row, wave, 0, address + valid, group)
+    if address & 3:
+        report(shadow, MISALIGNED, row, wave, 0, address, group)
+    address, valid = address & ~3, valid & ~3
+    region = find(address, valid, memory, -1) if valid else -1
+    at = place(memory, region, address) if region >= 0 else np.int64(0)
+    undefined = np.int64(0)
+    if region >= 0:
+        touch_global(shadow, row, wave, 0, address, at, valid, READ, group)
+        undefined = undefined_bytes(shadow, at, valid)
     for w in range(size >> 2):
-        taint = np.int64(0)
-        if region >= 0:
-            at = place(memory, region, address) + 4 * w
-            for byte in range(at, at + 4):
-                if shadow.state[byte] == UNDEFINED:
-                    taint = ALL32
-                other = shadow.writer[byte]
-                if other >= 0 and other != group:
-                    report(shadow, RACE, row, wave, 0, address, group)
-                shadow.reader[byte] = group
-        shadow.scalar_taint[wave, destination + w] = taint
+        shadow.scalar_taint[wave, destination + w] = ALL32 if (undefined >> w) & 1 else 0
 
 
 # ---------------------------------------------------------------- every row
 
 
 @inner
+def check_branch(opcode, row, S, shadow, wave, group):
+    bad = False
+    if opcode == _SCC0 or opcode == _SCC1:
+        bad = shadow.scalar_taint[wave, SCC] != 0
+    elif opcode == _VCCZ or opcode == _VCCNZ:
+        taint = scalar_pair_taint(shadow, wave, VCC)
+        bad = taint != 0 and scalar64(S, VCC) & ~taint == 0  # one certain bit settles it
+    if bad:
+        report(shadow, UNINITIALISED, row, wave, 0, 0, group)
+
+
+@into_caller
 def check(code, literals, shapes, row, R, S, lds, memory, shadow, wave, group):
     """Look at a row before it runs."""
     unit, opcode = code[row, UNIT], np.int64(code[row, OPCODE])
     check_waits(code, row, shadow, wave, group)
     exec_mask = scalar64(S, EXEC)
     if unit == UNIT_VECTOR:
-        taint_vector(code, literals, row, S, shadow, wave, exec_mask)
-        return
-    if unit == UNIT_SCALAR:
-        taint_scalar(code, literals, row, S, shadow, wave)
-        return
-    if unit == UNIT_MATRIX:
+        taint_vector(code, literals, row, S, shadow, wave, exec_mask, group)
+    elif unit == UNIT_SCALAR:
+        taint_scalar(code, literals, row, S, shadow, wave, group)
+    elif unit == UNIT_MATRIX:
         taint_matrix(code, row, shapes, shadow, wave)
-        return
-    if unit == UNIT_LANE:
+    elif unit == UNIT_LANE:
         taint_lane(code, literals, row, S, shadow, wave, exec_mask, opcode)
-        return
-    if unit == UNIT_LDS:
-        check_local(code, literals, row, R, S, lds, shadow, wave, exec_mask, group)
+    elif unit == UNIT_LDS:
+        check_local(code, row, R, lds, shadow, wave, exec_mask, group)
+        issue(code, row, shadow, wave)
     elif unit == UNIT_MEMORY:
         check_global(code, literals, row, R, S, lds, memory, shadow, wave, exec_mask, group)
+        issue(code, row, shadow, wave)
     elif unit == UNIT_SCALAR_MEMORY:
         check_scalar_load(code, literals, row, S, memory, shadow, wave, group)
-    elif unit == UNIT_CONTROL:
-        bad = np.int64(0)
-        if opcode == _SCC0 or opcode == _SCC1:
-            bad = shadow.scalar_taint[wave, SCC]
-        elif opcode == _VCCZ or opcode == _VCCNZ:
-            bad = scalar_pair_taint(shadow, wave, VCC)
-        elif opcode == _EXECZ or opcode == _EXECNZ:
-            bad = scalar_pair_taint(shadow, wave, EXEC)
-        if bad:
-            report(shadow, UNINITIALISED, row, wave, 0, 0, group)
-    issue(code, row, shadow, wave)
+        issue(code, row, shadow, wave)
+    elif opcode == CODE_WAIT:
+        wait(code, row, shadow, wave)
+    else:
+        check_branch(opcode, row, S, shadow, wave, group)

@@ -1,6 +1,7 @@
 """Loads, stores and atomics: LDS, global, flat, private and scalar memory, and lane exchange through LDS.
 
-Every access is checked against the bounds of what it touches; the first that fails is recorded in `fault` and stops the wave.
+Every access is checked against the bounds of what it touches; the first that fails is recorded in `fault` and stops
+the wave.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def place(memory, region, address):
 
 @inner
 def move_lane(R, code, row, lane, register, bytes_, words, at, size, flags, transfer):
-    """One lane's transfer between `size` bytes at `at` and consecutive registers; atomics return the old value."""
+    """One lane's move between `size` bytes at `at` and consecutive registers; atomics return the old value."""
     if transfer == TRANSFER_ATOMIC:
         data = np.int64(code[row, SOURCE + (3 if code[row, UNIT] == UNIT_MEMORY else 1)])
         a = np.int64(R[data * 64 + lane])
@@ -248,6 +249,15 @@ def set_fault(fault, kind, row, lane, address, size, write):
 
 
 @inner
+def swizzle_lane(pattern, lane):
+    """Lane that ds_swizzle_b32 reads for `lane`."""
+    if pattern & 0x8000:
+        return (lane & ~3) | ((pattern >> (2 * (lane & 3))) & 3)
+    within = (((lane & 31) & (pattern & 31)) | ((pattern >> 5) & 31)) ^ ((pattern >> 10) & 31)
+    return (lane & 32) | within
+
+
+@inner
 def exchange(R, S, code, literals, row, A, transfer, size, offset, lds, exec_mask, fault):
     """Reads that cross lanes: the transposing read and the permutations through the LDS crossbar."""
     target = np.int64(code[row, DESTINATION])
@@ -281,11 +291,8 @@ def exchange(R, S, code, literals, row, A, transfer, size, offset, lds, exec_mas
             continue
         if transfer == TRANSFER_BPERMUTE:
             source = ((np.int64(R[A + np.uint64(lane)]) + offset) >> 2) & 63
-        elif offset & 0x8000:
-            source = (lane & ~3) | ((offset >> (2 * (lane & 3))) & 3)
         else:
-            within = (((lane & 31) & (offset & 31)) | ((offset >> 5) & 31)) ^ ((offset >> 10) & 31)
-            source = (lane & 32) | within
+            source = swizzle_lane(offset, lane)
         if (exec_mask >> source) & 1:
             R[result + np.uint64(lane)] = R[data + np.uint64(source)]
     write_back(R, result, np.uint64(target * 64), 1, exec_mask)
@@ -294,7 +301,7 @@ def exchange(R, S, code, literals, row, A, transfer, size, offset, lds, exec_mas
 
 @inner
 def lane_address(R, S, code, literals, row, A, lane, size):
-    """(address, bytes in bounds) of one lane's global access; fewer bytes than `size` mean a buffer's bounds cut it."""
+    """(address, bytes in bounds) of one lane's global access; fewer than `size` mean a buffer's bounds cut it."""
     flags, offset = np.int64(code[row, FLAGS]), np.int64(code[row, OFFSET])
     if flags & FLAG_BUFFER:
         descriptor = np.int64(code[row, SOURCE + 1]) - SCALAR
@@ -347,7 +354,8 @@ def step_memory(R, S, code, literals, row, memory, lds, private, fault):
                 at += np.int64(R[A + np.uint64(lane)])
             if at < 0 or at + size > private.size:
                 return set_fault(fault, MEMORY_FAULT, row, lane, at, size, transfer != TRANSFER_LOAD)
-            move_lane(R, code, row, lane, register, private.data, private.words, lane * private.size + at, size, flags, transfer)
+            at += lane * private.size
+            move_lane(R, code, row, lane, register, private.data, private.words, at, size, flags, transfer)
             continue
         address, valid = lane_address(R, S, code, literals, row, A, lane, size)
         if valid < size:
@@ -361,7 +369,8 @@ def step_memory(R, S, code, literals, row, memory, lds, private, fault):
             last = find(address, valid, memory, last)
             if last < 0:
                 return set_fault(fault, MEMORY_FAULT, row, lane, address, valid, transfer != TRANSFER_LOAD)
-            move_lane(R, code, row, lane, register, memory.arena, memory.words, place(memory, last, address), valid, flags, transfer)
+            at = place(memory, last, address)
+            move_lane(R, code, row, lane, register, memory.arena, memory.words, at, valid, flags, transfer)
             continue
         last = find(address, size, memory, last)
         if last < 0:
