@@ -304,6 +304,13 @@ def test_replay_names_a_difference(
     assert f'name="{name}_hwtr"' in junit.read_text()
 
 
+def test_replay_compares_nans_by_their_bits_when_strict(folder: Path, use_backend: Callable) -> None:
+    """Every element of this fixture is a NaN, so a flipped bit leaves one."""
+    use_backend(StoredBackend(folder, broken=SMALL))
+    assert main(["replay", SMALL, "--folder", str(folder)]) == 0
+    assert main(["replay", SMALL, "--folder", str(folder), "--strict"]) == 1
+
+
 def test_replay_takes_names_globs_and_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = folder / "own.npz"
     Fixture.load(folder / f"{SMALL}.npz").save(own)

@@ -11,7 +11,7 @@ import pytest
 
 from tqkernel import decode as our_kernel
 from tqkernel.backends import KernelError
-from tqkernel.backends.builder import BuilderBackend
+from tqkernel.backends.builder import BuilderBackend, _meanings
 from tqkernel.backends.emulator import ARGUMENT_NAMES
 from tqkernel.backends.hip import _launch
 from tqkernel.cases import CASES
@@ -43,6 +43,19 @@ def test_arguments_reach_each_kind_of_kernel(kind: str, case: Case) -> None:
     np.testing.assert_array_equal(written.exp_sums, expected)
     assert np.all(written.max_logits == case.layout.block_bytes)
     assert np.all(written.out == 0xA5A5)
+
+
+@pytest.mark.parametrize(
+    "names, meanings",
+    [
+        (["seq_lens_ptr", "out", "query_tensor", "num_seqs"], ["seq_lens", "out", "query", "num_seqs"]),
+        (list("abcdefgh"), list(ARGUMENT_NAMES[:8])),
+        ([*"abcdefgh", "num_seqs"], [*ARGUMENT_NAMES[:8], "num_seqs"]),
+        (["a"], ["out"]),
+    ],
+)
+def test_parameters_go_by_name_or_else_by_place(names: list[str], meanings: list[str]) -> None:
+    assert _meanings(names) == meanings
 
 
 def test_a_builder_is_given_what_the_case_is(case: Case) -> None:
