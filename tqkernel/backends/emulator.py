@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from tqkernel.gfx950 import (
     launch,
     parse_listing,
 )
-from tqkernel.gfx950.launch import ROW_LIMIT
+from tqkernel.gfx950.launch import POISON, ROW_LIMIT
 from tqkernel.gfx950.listing import KernelArgument
 from tqkernel.gfx950.state import Trace
 from tqkernel.plan import KERNEL_ARGUMENTS, OUTPUTS, Variant
@@ -75,6 +76,7 @@ class EmulatorBackend:
         sanitize: also watch for what no correct kernel does, see `tqkernel.gfx950.sanitize`; it is a RunError
             with a line for each finding, up to MOST_FINDINGS, that begins with its kind. On one thread, and about
             twice as slow.
+        poison: 32-bit pattern that registers and LDS start with.
     """
 
     name = "emulator"
@@ -87,6 +89,7 @@ class EmulatorBackend:
         arguments: Sequence[str] = ARGUMENT_NAMES,
         row_limit: int = ROW_LIMIT,
         sanitize: bool = False,
+        poison: int = POISON,
     ) -> None:
         self._listing_of = listing_of
         self._announce = announce
@@ -94,6 +97,7 @@ class EmulatorBackend:
         self._arguments = arguments
         self._row_limit = row_limit
         self._sanitize = sanitize
+        self._poison = poison
         self._programs: dict[Variant, Program] = {}
 
     def run(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Partials:
@@ -144,6 +148,7 @@ class EmulatorBackend:
                 memory=memory,
                 profile=profile,
                 row_limit=self._row_limit,
+                poison=self._poison,
                 **options,
             )
         except Fault as error:
@@ -196,7 +201,7 @@ def _map_cache(memory: Memory, case: Case) -> int:
 def _consecutive_runs(case: Case) -> Iterator[slice]:
     """Slices of `case.block_ids` whose ids are consecutive."""
     starts = np.flatnonzero(np.diff(case.block_ids, prepend=-2) != 1).tolist()
-    for start, stop in zip(starts, [*starts[1:], len(case.block_ids)], strict=True):
+    for start, stop in pairwise([*starts, len(case.block_ids)]):
         yield slice(start, stop)
 
 
