@@ -198,8 +198,8 @@ class Problem:
         for head in range(self.heads):
             for which, kind in kinds.items():
                 start = layout.metadata_offset(which, slots, np.full_like(slots, head))
-                stored = kind(random, tokens).astype(np.float16).reshape(len(blocks), self.kv_block_size, 1).view(np.uint8)
-                blocks[:, start[:, None] + np.arange(METADATA_BYTES)] = stored
+                stored = kind(random, tokens).astype(np.float16).reshape(len(blocks), self.kv_block_size, 1)
+                blocks[:, start[:, None] + np.arange(METADATA_BYTES)] = stored.view(np.uint8)
 
 
 def _lengths_up_to(limit: int, kv_block_size: int, tile_groups: int) -> st.SearchStrategy[int]:

@@ -170,10 +170,11 @@ def test_blocks_of_16_and_32_give_the_same_bits(problem: Problem) -> None:
 def halved(case: Case) -> Case:
     """The case of blocks of 32 with each block split in two of 16 tokens."""
     heads, count = case.num_kv_heads, len(case.block_ids)
-    data = case.blocks[:, : 32 * heads * 128].reshape(count * 2, -1)
+    data = case.blocks[:, : 32 * heads * 128].reshape(count * 2, 16 * heads * 128)
     metadata = case.blocks[:, 32 * heads * 128 :].reshape(count, heads, 3, 2, 32)
-    metadata = metadata.transpose(0, 3, 1, 2, 4).reshape(count * 2, -1)
-    tables = np.stack([case.block_tables.astype(np.int64) * 2, case.block_tables.astype(np.int64) * 2 + 1], axis=-1)
+    metadata = metadata.transpose(0, 3, 1, 2, 4).reshape(count * 2, heads * 3 * 32)
+    doubled = case.block_tables.astype(np.int64) * 2
+    tables = np.stack([doubled, doubled + 1], axis=-1)
     live = np.repeat(case.live_table_entries, 2, axis=1)
     return replace(
         case,

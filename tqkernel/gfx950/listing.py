@@ -371,10 +371,13 @@ def _vector(line: _Line, instruction: Instruction) -> list[_Row]:
     row.set(enc.EXEC_DESTINATION, int("exec" in instruction.results))
     select = _bits(line, "op_sel", 4, 0)
     select_high = _bits(line, "op_sel_hi", 3, 0)
+    # op_sel lists the sources that are printed, then the result.
+    high_result = select[len(operands)] if len(operands) < len(select) else 0
     for position, kind in enumerate(instruction.sources):
         mode = 0
         if kind.startswith("+"):
-            row.source(position, line.operands[0], kind, 6 << enc.SELECT_SHIFT if select[3] and "16" in kind else 0)
+            high = high_result and "16" in kind
+            row.source(position, line.operands[0], kind, 6 << enc.SELECT_SHIFT if high else 0)
             continue
         if kind == "vcc":
             row.implicit(position, enc.VCC, 2)
@@ -407,7 +410,7 @@ def _vector(line: _Line, instruction: Instruction) -> list[_Row]:
         row.source(position, text, kind, mode)
     if operands:
         raise line.fail(f"operand {operands[0]!r} is one too many")
-    _result_modifiers(row, instruction, select[3])
+    _result_modifiers(row, instruction, high_result)
     row.set(enc.DPP, _dpp_control(line))
     row.set(
         enc.DPP_MASKS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tqkernel.gfx950 import ListingError, UnsupportedInstruction, parse_listing
+from tqkernel.gfx950 import encoding as enc
 
 from .machine import FIRST_LINE, listing, program
 
@@ -92,3 +93,16 @@ def test_source_locations_are_read() -> None:
 def test_the_target_is_the_end_of_the_triple(triple: str) -> None:
     listing = f'\t.amdgcn_target "{triple}"\nk:\n\ts_endpgm\n.Lfunc_end0:\n\t.amdhsa_kernel k\n\t.end_amdhsa_kernel\n'
     assert parse_listing(listing).target == "gfx942"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "v_add_i16 v1, v2, v3 op_sel:[0,0,1]",
+        "v_mad_i16 v1, v2, v3, v4 op_sel:[0,0,0,1]",
+        "v_cvt_f16_f32_e64 v1, v2 op_sel:[0,1]",
+    ],
+)
+def test_the_last_entry_of_op_sel_is_the_results(line: str) -> None:
+    assert program(line).code[0, enc.DESTINATION_MODE] & enc.HIGH_HALF
+    assert not program(line.replace("1]", "0]")).code[0, enc.DESTINATION_MODE] & enc.HIGH_HALF
