@@ -21,12 +21,57 @@ import numpy as np
 from numba import njit
 
 from .encoding import (
-    ACCUMULATION, BYTES, CODE_WAIT, DESTINATION, DESTINATION_MODE, DPP, DPP_MASKS, EXEC, EXEC_DESTINATION,
-    FLAG_CLAMPED, FLAG_FLAT, FLAG_HIGH, FLAG_LOW, FLAG_PAIR, FLAG_SADDR, FLAG_SCRATCH, FLAG_TO_LDS, FLAGS,
-    KEEP_OTHER_HALF, LANES, M0, MASK_DESTINATION, MASK_SOURCE, OFFSET, OFFSET1, OPCODE, SCALAR, SCALARS, SCC,
-    SOURCE, SOURCE_MODE, SOURCES, TRANSFER, TRANSFER_ATOMIC, TRANSFER_BPERMUTE, TRANSFER_CLOCK, TRANSFER_LOAD,
-    TRANSFER_PERMUTE, TRANSFER_SWIZZLE, TRANSFER_TRANSPOSE, UNIT, UNIT_LANE, UNIT_LDS, UNIT_MATRIX, UNIT_MEMORY,
-    UNIT_SCALAR, UNIT_SCALAR_MEMORY, UNIT_VECTOR, VCC, VECTOR_ROWS, WORDS,
+    ACCUMULATION,
+    BYTES,
+    CODE_WAIT,
+    DESTINATION,
+    DESTINATION_MODE,
+    DPP,
+    DPP_MASKS,
+    EXEC,
+    EXEC_DESTINATION,
+    FLAG_CLAMPED,
+    FLAG_FLAT,
+    FLAG_HIGH,
+    FLAG_LOW,
+    FLAG_PAIR,
+    FLAG_SADDR,
+    FLAG_SCRATCH,
+    FLAG_TO_LDS,
+    FLAGS,
+    KEEP_OTHER_HALF,
+    LANES,
+    M0,
+    MASK_DESTINATION,
+    MASK_SOURCE,
+    OFFSET,
+    OFFSET1,
+    OPCODE,
+    SCALAR,
+    SCALARS,
+    SCC,
+    SOURCE,
+    SOURCE_MODE,
+    SOURCES,
+    TRANSFER,
+    TRANSFER_ATOMIC,
+    TRANSFER_BPERMUTE,
+    TRANSFER_CLOCK,
+    TRANSFER_LOAD,
+    TRANSFER_PERMUTE,
+    TRANSFER_SWIZZLE,
+    TRANSFER_TRANSPOSE,
+    UNIT,
+    UNIT_LANE,
+    UNIT_LDS,
+    UNIT_MATRIX,
+    UNIT_MEMORY,
+    UNIT_SCALAR,
+    UNIT_SCALAR_MEMORY,
+    UNIT_VECTOR,
+    VCC,
+    VECTOR_ROWS,
+    WORDS,
 )  # fmt: skip
 from .footprint import footprint
 from .isa import instruction_set
@@ -553,9 +598,9 @@ def taint_scalar(code, literals, row, S, shadow, wave, group):
     taint = condition = np.int64(0)
     if a | b | c:
         condition = ALL32
-        if opcode == _CSELECT32 or opcode == _CSELECT64:
+        if opcode in (_CSELECT32, _CSELECT64):
             taint = ALL if c else (a if S[SCC] else b)
-        elif opcode == _CMOV32 or opcode == _CMOV64:
+        elif opcode in (_CMOV32, _CMOV64):
             taint = ALL if b else (a if S[SCC] else c)
         elif shadow.bitwise[opcode]:
             x = scalar_source(S, code, literals, row, 0)
@@ -583,7 +628,7 @@ def taint_scalar(code, literals, row, S, shadow, wave, group):
 def taint_lane(code, literals, row, S, shadow, wave, exec_mask, opcode):
     destination = np.int64(code[row, DESTINATION])
     taint = shadow.taint[wave]
-    if opcode == _READFIRSTLANE or opcode == _READLANE:
+    if opcode in (_READFIRSTLANE, _READLANE):
         if opcode == _READLANE:
             lane = scalar_source(S, code, literals, row, 1) & 63
             tainted = source_taint(code, row, 1, 1, shadow, wave)
@@ -666,9 +711,9 @@ def touch_local(shadow, row, wave, lane, at, size, kind, group):
             waves = np.int64(touched[byte, other])
             if waves == 0:
                 continue
-            if other == DMA and kind != DMA and waves & own:
-                if numbers[byte, DMA, wave] > counts[wave, VECTOR_DONE]:
-                    report(shadow, WAIT, row, wave, lane, ~byte, group)
+            is_own_dma = other == DMA and kind != DMA and waves & own
+            if is_own_dma and numbers[byte, DMA, wave] > counts[wave, VECTOR_DONE]:
+                report(shadow, WAIT, row, wave, lane, ~byte, group)
             if waves == own or (other <= ATOMIC and (other == kind or kind == COMPARE)):
                 continue
             done = VECTOR_DONE_AT_BARRIER if other == DMA else LOCAL_DONE_AT_BARRIER
@@ -708,7 +753,7 @@ def taint_exchange(code, row, R, shadow, wave, exec_mask):
     moved = np.int64(0)
     if value:
         for lane in range(64):
-            source = lane
+            source = np.int64(lane)
             if is_swizzle:
                 source = swizzle_lane(offset, lane)
             elif 0 <= address < SCALAR:
@@ -745,12 +790,12 @@ def taint_transpose(code, row, R, lds, shadow, wave, exec_mask):
 @inner
 def check_local(code, row, R, lds, shadow, wave, exec_mask, group):
     transfer, flags = np.int64(code[row, TRANSFER]), np.int64(code[row, FLAGS])
-    if transfer == TRANSFER_BPERMUTE or transfer == TRANSFER_PERMUTE or transfer == TRANSFER_SWIZZLE:
+    if transfer in (TRANSFER_BPERMUTE, TRANSFER_PERMUTE, TRANSFER_SWIZZLE):
         taint_exchange(code, row, R, shadow, wave, exec_mask)
         return
     size, register = np.int64(code[row, BYTES]), np.int64(code[row, DESTINATION])
     address = np.int64(code[row, SOURCE])
-    is_load = transfer == TRANSFER_LOAD or transfer == TRANSFER_TRANSPOSE
+    is_load = transfer in (TRANSFER_LOAD, TRANSFER_TRANSPOSE)
     kind = READ if is_load else (ATOMIC if transfer == TRANSFER_ATOMIC else WRITE)
     access = COMPARE if kind == ATOMIC and code[row, SOURCE + 2] >= 0 else kind
     bad = source_taint(code, row, 0, 1, shadow, wave) & exec_mask
@@ -864,8 +909,8 @@ def touch_global(shadow, row, wave, lane, address, at, size, kind, group):
     is_changed = lines[at >> LINE] | lines[(at + size - 1) >> LINE]
     if (
         (is_changed and touched_by_others(toucher[WRITE], at, size, me))
-        or (is_changed and (kind == READ or kind == WRITE) and touched_by_others(toucher[ATOMIC], at, size, me))
-        or ((kind == ATOMIC or kind == WRITE) and touched_by_others(toucher[READ], at, size, me))
+        or (is_changed and (kind in (READ, WRITE)) and touched_by_others(toucher[ATOMIC], at, size, me))
+        or ((kind in (ATOMIC, WRITE)) and touched_by_others(toucher[READ], at, size, me))
     ):
         report(shadow, RACE, row, wave, lane, address, group)
     if kind != COMPARE:
@@ -1027,9 +1072,9 @@ def check_scalar_load(code, literals, row, S, memory, shadow, wave, group):
 @inner
 def check_branch(opcode, row, S, shadow, wave, group):
     bad = False
-    if opcode == _SCC0 or opcode == _SCC1:
+    if opcode in (_SCC0, _SCC1):
         bad = shadow.scalar_taint[wave, SCC] != 0
-    elif opcode == _VCCZ or opcode == _VCCNZ:
+    elif opcode in (_VCCZ, _VCCNZ):
         taint = scalar_pair_taint(shadow, wave, VCC)
         bad = taint != 0 and scalar64(S, VCC) & ~taint == 0  # one certain bit settles it
     if bad:
