@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tqkernel import bench, fixtures, runner
+from tqkernel import bench, explore, fixtures, runner
 from tqkernel.backends import Backend, KernelError, UnavailableError
 from tqkernel.cases import CASES, NamedCase
 from tqkernel.compile import compile_listing
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tqgate {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_check, _add_isa, bench.add_command, fixtures.add_commands):
+    for add in (_add_check, _add_isa, explore.add_command, bench.add_command, fixtures.add_commands):
         add(commands)
     return parser
 
