@@ -179,9 +179,10 @@ def _ties(variant: Variant) -> Case:
     Heads 0 and 1: a query of zeros, so all weights are 1, and in each dim half of the tokens are one step
     above the others: the last bit of the inverted sum decides. Head 2: in each row but one token's weight
     some 2**-103, times values that are multiples of 2**-24, the others' values being zero: an accumulator
-    that does not start from exactly zero decides, by as little as 2**-149.
+    that does not start from exactly zero decides, by as little as 2**-149. Scores are not scaled, so that a
+    residue of that size shows in the zeros of heads 0 and 1 too.
     """
-    case = _case(variant, [slice(0, length) for length in TIE_LENGTHS])
+    case = replace(_case(variant, [slice(0, length) for length in TIE_LENGTHS]), softmax_scale=1.0)
     tokens = [_Quantised.draw(length, case.num_kv_heads) for length in TIE_LENGTHS]
     dims, rows = np.arange(HEAD_SIZE), variant.query_group_size
     for stored in tokens:

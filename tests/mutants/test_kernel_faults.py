@@ -31,11 +31,12 @@ def test_the_kernel_without_a_fault_survives(variant) -> None:
 def judge(fault, folder, verdict) -> None:
     variant = BY_NAME[fault.where]
     listing = compile_kernel(fault, folder)
-    mutant = f"decode.py:{fault.name}"
     if fault.killer:
-        verdict(mutant, killer_on(listing, variant, f"{fault.killer}_{variant.name}"))
+        killer = killer_on(listing, variant, f"{fault.killer}_{variant.name}")
     else:
-        verdict(mutant, killer_of(listing, variant), fault.reason)
+        killer = killer_of(listing, variant)
+    problem = verdict(f"decode.py: {fault.name}", killer, fault.reason)
+    assert problem is None, problem
 
 
 @pytest.mark.parametrize("fault", KERNEL_FAULTS[::QUICK_STEP], ids=lambda fault: fault.name)
