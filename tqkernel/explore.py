@@ -22,10 +22,12 @@ from typing import Any
 
 from tqkernel.backends import RunError
 from tqkernel.backends.emulator import EmulatorBackend
-from tqkernel.cache import cache_directory
 from tqkernel.gate import compare, oracle
 from tqkernel.strategies import Problem, problems
 from tqref import PROFILES
+
+DATABASE = Path(".hypothesis/examples")
+"""Where Hypothesis keeps what failed, as it does for tests."""
 
 BATCH = 200
 """Examples between two looks at the clock; Hypothesis varies its search within one."""
@@ -73,7 +75,7 @@ def work(worker: int, seed: int, seconds: float, reports: Any) -> None:
     from hypothesis.database import DirectoryBasedExampleDatabase
 
     backend = EmulatorBackend(threads=1, sanitize=True)
-    database = DirectoryBasedExampleDatabase(cache_directory() / "examples")
+    database = DirectoryBasedExampleDatabase(DATABASE)
     end = time.monotonic() + seconds
     examples, kinds, last = 0, set(), None
 

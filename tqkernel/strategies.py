@@ -6,7 +6,7 @@ is short to print, cheap to store and shrinks towards one token, one head and or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,9 +147,9 @@ class Problem:
         count = max(used) if self.placement == "shared" else sum(used)
         ids = self._ids(random, count, layout.block_bytes)
         at = 0
-        for sequence, blocks in enumerate(used):
-            tables[sequence, :blocks] = ids[at : at + blocks]
-            at += 0 if self.placement == "shared" else blocks
+        for sequence, needed in enumerate(used):
+            tables[sequence, :needed] = ids[at : at + needed]
+            at += 0 if self.placement == "shared" else needed
         order = np.argsort(ids)
         blocks = random.integers(0, 256, (count, layout.block_bytes), dtype=np.uint8)
         self._write_metadata(random, blocks, layout, used)
@@ -209,7 +209,7 @@ def _lengths_up_to(limit: int, kv_block_size: int, tile_groups: int) -> st.Searc
     return st.one_of(st.sampled_from(near), st.integers(0, limit))
 
 
-def _name(names: dict[str, object] | tuple[str, ...]) -> st.SearchStrategy[str]:
+def _name(names: Iterable[str]) -> st.SearchStrategy[str]:
     """One of the names; the first, the ordinary one, as often as all others together."""
     ordinary, *others = names
     return st.one_of(st.just(ordinary), st.sampled_from([ordinary, *others]))

@@ -35,7 +35,7 @@ def test_a_wrong_kernel_is_a_disagreement() -> None:
 
 def test_a_worker_reports_a_shrunk_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(explore, "EmulatorBackend", faulty)
-    monkeypatch.setattr(explore, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(explore, "DATABASE", tmp_path)
     reports: queue.Queue[explore.Progress] = queue.Queue()
     explore.work(0, 1, 60, reports)
     last = list(reports.queue)[-1]

@@ -22,10 +22,13 @@ _SCC = (enc.SCALAR + enc.SCC, 1)
 Ranges = list[tuple[int, int]]
 
 
+_INSTRUCTIONS = instruction_set()
+
+
 def _names() -> dict[tuple[str, int], str]:
     counts: dict[str, int] = {}
     names = {}
-    for name, instruction in instruction_set().items():
+    for name, instruction in _INSTRUCTIONS.items():
         opcode = counts.get(instruction.unit, 0)
         counts[instruction.unit] = opcode + 1
         names[instruction.unit, opcode] = name
@@ -58,7 +61,7 @@ def row_footprint(program: Program, row: int) -> tuple[Ranges, Ranges]:
     """(registers read, registers written) of one row, each a list of (first code, count)."""
     code = program.code[row]
     unit = enc.UNITS[code[enc.UNIT]]
-    instruction = instruction_set()[instruction_name(program, row)]
+    instruction = _INSTRUCTIONS[instruction_name(program, row)]
     reads: Ranges = list(_sources(code))
     writes: Ranges = []
     destination, mode = int(code[enc.DESTINATION]), int(code[enc.DESTINATION_MODE])
@@ -87,7 +90,7 @@ def row_footprint(program: Program, row: int) -> tuple[Ranges, Ranges]:
 
 
 def footprint(program: Program) -> tuple[np.ndarray, np.ndarray]:
-    """Reads int32 [rows, MAX_READS, 2] and writes int32 [rows, MAX_WRITES, 2] of (first code, count); count 0 is none."""
+    """Reads int32 [rows, MAX_READS, 2] and writes int32 [rows, MAX_WRITES, 2] of (first code, count); 0 is none."""
     reads = np.zeros((len(program.code), MAX_READS, 2), dtype=np.int32)
     writes = np.zeros((len(program.code), MAX_WRITES, 2), dtype=np.int32)
     for row in range(len(program.code)):

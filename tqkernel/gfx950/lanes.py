@@ -34,8 +34,8 @@ def step_lane(R, S, code, literals, row, opcode):
         S[destination - SCALAR] = R[A + np.uint64(lane)]
         return
     if opcode == 3:  # v_writelane_b32
-        lane = scalar_source(S, code, literals, row, 1) & 63
-        R[np.uint64(destination * 64 + lane)] = scalar_source(S, code, literals, row, 0) & 0xFFFFFFFF
+        chosen = scalar_source(S, code, literals, row, 1) & 63
+        R[np.uint64(destination * 64 + chosen)] = scalar_source(S, code, literals, row, 0) & 0xFFFFFFFF
         return
     # The swaps: source 0 is the old first operand, source 1 the second.
     A = np.uint64(destination * 64)

@@ -29,7 +29,10 @@ POISON = 0xFFC0DEAD
 
 
 class Fault(RuntimeError):
-    """A kernel did what no kernel may. Has `kind`, `line` (of the listing), `workgroup`, `wave`, `lane` and `address`."""
+    """A kernel did what no kernel may.
+
+    It has `kind`, `line` (of the listing), `workgroup`, `wave`, `lane`, `address`, `bytes` and `is_write`.
+    """
 
     def __init__(self, program: Program, memory: Memory, record: np.ndarray, grid: Sequence[int]) -> None:
         kind, row, lane, address, size, wave, write, group = (int(v) for v in record)
@@ -78,7 +81,7 @@ _USER_SCALARS = (
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """Scalar registers at the start of a wave, which of them the hardware sets, and where the workgroup ids go (-1: not)."""
+    """Scalar registers at the start of a wave, which of them the hardware sets, where workgroup ids go (-1: not)."""
 
     scalars: np.ndarray
     handed_over: np.ndarray
@@ -135,8 +138,8 @@ def _empty_trace(capacity: int) -> Trace:
 
 
 def _trim(trace: Trace) -> Trace:
-    count = int(trace.count[0])
-    return Trace(trace.rows[:count], trace.registers[:count], trace.values[:count], trace.count)
+    count = int(trace.recorded[0])
+    return Trace(trace.rows[:count], trace.registers[:count], trace.values[:count], trace.recorded)
 
 
 def _kernarg_segment(kernarg: bytes) -> np.ndarray:
@@ -195,8 +198,8 @@ def launch(
     row_limit
         A workgroup that executes more rows than this never ends.
     sanitize
-        Also watch for what a correct kernel never does, see `sanitize`; on one thread, so that findings do not depend on
-        chance.
+        Also watch for what a correct kernel never does, see `sanitize`; on one thread, so that findings do not depend
+        on chance.
     trace
         Run this workgroup alone, (x, y, z), and record every vector result of its only wave in `Run.trace`.
 
@@ -241,8 +244,9 @@ def launch(
             np.empty((WORKSPACE_ROWS, MAX_OUTPUTS)), np.empty(MAX_OUTPUTS, np.float32),
         )  # fmt: skip
         wave.run_workgroups(
-            program.code, program.literals, _shape_table(), first + index, last, count, tuple(grid), tuple(block), QUANTUM,
-            seed, poison, start.scalars, start.workgroup, lds_bytes, program.private_bytes, global_memory, numerics,
+            program.code, program.literals, _shape_table(), first + index, last, count, tuple(grid), tuple(block),
+            QUANTUM, seed, poison, start.scalars, start.workgroup, lds_bytes, program.private_bytes, global_memory,
+            numerics,
             executed[index], faults[index], row_limit, sanitize, shadow, recording,
         )  # fmt: skip
 

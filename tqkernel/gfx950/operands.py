@@ -1,8 +1,8 @@
 """Scalar and vector instructions: fetch operands, evaluate the table's meaning, write results under EXEC.
 
 `R` is a wave's vector registers, uint32 [rows * 64] (`F` is the same memory as float32); `S` its scalar registers,
-uint32, with VCC, EXEC and SCC at their numbers in `encoding`. Offsets into `R` are uint64, which keeps numba from adding a
-wrap-around test to every access.
+uint32, with VCC, EXEC and SCC at their numbers in `encoding`. Offsets into `R` are uint64, which keeps numba from
+adding a wrap-around test to every access.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ def scalar_source(S, code, literals, row, k):
 def modify(R, base, target, mode):
     """Apply a source's selection, conversion and sign modifiers."""
     if mode & DOUBLE:
-        for l in range(N):
-            high = np.int64(R[base + N + l])
+        for i in range(N):
+            high = np.int64(R[base + N + i])
             if mode & ABSOLUTE:
                 high &= 0x7FFFFFFF
             if mode & NEGATE:
                 high ^= 0x80000000
-            R[target + l] = R[base + l]
-            R[target + N + l] = high
+            R[target + i] = R[base + i]
+            R[target + N + i] = high
         return
     select = (mode & SELECT) >> SELECT_SHIFT
     shift, bits = np.int64(0), np.int64(32)
@@ -109,17 +109,17 @@ def modify(R, base, target, mode):
     keep = np.int64(0x7FFFFFFF) if mode & ABSOLUTE else np.int64(0xFFFFFFFF)
     flip = np.int64(0x80000000) if mode & NEGATE else np.int64(0)
     if mode & FROM_F16:
-        for l in range(N):
-            R[target + l] = (bits32(half_to_float32(np.int64(R[base + l]) >> shift)) & keep) ^ flip
+        for i in range(N):
+            R[target + i] = (bits32(half_to_float32(np.int64(R[base + i]) >> shift)) & keep) ^ flip
     elif mode & FROM_BF16:
-        for l in range(N):
-            R[target + l] = ((((np.int64(R[base + l]) >> shift) << 16) & 0xFFFFFFFF) & keep) ^ flip
+        for i in range(N):
+            R[target + i] = ((((np.int64(R[base + i]) >> shift) << 16) & 0xFFFFFFFF) & keep) ^ flip
     elif mode & SIGN_EXTEND:
-        for l in range(N):
-            R[target + l] = (sign_extend(np.int64(R[base + l]) >> shift, bits) & keep) ^ flip
+        for i in range(N):
+            R[target + i] = (sign_extend(np.int64(R[base + i]) >> shift, bits) & keep) ^ flip
     else:
-        for l in range(N):
-            R[target + l] = (((np.int64(R[base + l]) >> shift) & mask) & keep) ^ flip
+        for i in range(N):
+            R[target + i] = (((np.int64(R[base + i]) >> shift) & mask) & keep) ^ flip
 
 
 @inner
@@ -131,12 +131,15 @@ def vector_source(R, S, code, literals, row, k):
         base = np.uint64(register * 64)
     else:
         base = scratch
-        for w in range(min(mode & WORDS, 2)):
-            value = (literals[row, k] >> (32 * w)) & 0xFFFFFFFF if register == LITERAL else np.int64(S[register - SCALAR + w])
-            word = np.uint32(value)
+        words = min(mode & WORDS, 2)
+        for w in range(words):
+            if register == LITERAL:
+                word = np.uint32((literals[row, k] >> (32 * w)) & 0xFFFFFFFF)
+            else:
+                word = S[register - SCALAR + w]
             start = base + np.uint64(w * 64)
-            for l in range(N):
-                R[start + l] = word
+            for i in range(N):
+                R[start + i] = word
     if mode & MODIFIED:
         modify(R, base, scratch, mode)
         return scratch
@@ -200,29 +203,29 @@ def finish(R, F, result, target, mode):
     output = (mode & OUTPUT) >> OUTPUT_SHIFT
     if output:
         factor = np.float32(2.0) if output == 1 else (np.float32(4.0) if output == 2 else np.float32(0.5))
-        for l in range(N):
-            F[result + l] *= factor
+        for i in range(N):
+            F[result + i] *= factor
     if mode & CLAMP:
-        for l in range(N):
-            x = F[result + l]
-            F[result + l] = np.float32(0.0) if not x > np.float32(0.0) else min(x, np.float32(1.0))
+        for i in range(N):
+            x = F[result + i]
+            F[result + i] = np.float32(0.0) if not x > np.float32(0.0) else min(x, np.float32(1.0))
     byte = mode >> BYTE_SHIFT & 7
     if mode & (TO_F16 | HALF) or byte:
         if mode & TO_F16:
-            for l in range(N):
-                R[result + l] = half_bits(F[result + l])
+            for i in range(N):
+                R[result + i] = half_bits(F[result + i])
         shift, mask = np.int64(0), np.int64(0xFFFF)
         if mode & HIGH_HALF:
             shift = np.int64(16)
         if byte:
             shift, mask = 8 * (byte - 1), np.int64(0xFF)
         kept = ~(mask << shift) & 0xFFFFFFFF if mode & KEEP_OTHER_HALF else np.int64(0)
-        for l in range(N):
-            R[result + l] = ((np.int64(R[result + l]) & mask) << shift) | (np.int64(R[target + l]) & kept)
+        for i in range(N):
+            R[result + i] = ((np.int64(R[result + i]) & mask) << shift) | (np.int64(R[target + i]) & kept)
     elif mode & HIGH_HALF:  # SDWA WORD_1 of a 32-bit result
         kept = np.int64(0xFFFF) if mode & KEEP_OTHER_HALF else np.int64(0)
-        for l in range(N):
-            R[result + l] = ((np.int64(R[result + l]) & 0xFFFF) << 16) | (np.int64(R[target + l]) & kept)
+        for i in range(N):
+            R[result + i] = ((np.int64(R[result + i]) & 0xFFFF) << 16) | (np.int64(R[target + i]) & kept)
 
 
 @inner
@@ -230,12 +233,12 @@ def write_back(R, result, target, words, exec_mask):
     """Copy a result's rows to their registers in the lanes that EXEC enables."""
     count = np.uint64(words * 64)
     if exec_mask == ALL:
-        for l in range(count):
-            R[target + l] = R[result + l]
+        for i in range(count):
+            R[target + i] = R[result + i]
     else:
-        for l in range(count):
-            if (exec_mask >> np.int64(l & np.uint64(63))) & 1:
-                R[target + l] = R[result + l]
+        for i in range(count):
+            if (exec_mask >> np.int64(i & np.uint64(63))) & 1:
+                R[target + i] = R[result + i]
 
 
 @inner

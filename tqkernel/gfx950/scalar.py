@@ -20,7 +20,7 @@ _INFINITY = np.float32(np.inf)
 _NAN = np.float32(np.nan)
 
 
-def inner(function):  # type: ignore[no-untyped-def]
+def inner(function):
     """Compile for use inside the interpreter: no allocation, and so no reference counting of array arguments."""
     return njit(_nrt=False, error_model="numpy")(function)
 
@@ -28,9 +28,9 @@ def inner(function):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------- bit casts and single-instruction operations
 
 
-def _unary(name: str, result: types.Type, argument: types.Type, build):  # type: ignore[no-untyped-def]
-    def implementation(typingctx, value):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+def _unary(name: str, result: types.Type, argument: types.Type, build):
+    def implementation(typingctx, value):
+        def generate(context, builder, signature, args):
             return build(builder, args[0])
 
         return result(argument), generate
@@ -54,16 +54,16 @@ half_bits = _unary(
 )
 
 
-def _call(name: str, llvm_name: str, kind: types.Type, llvm_type: ir.Type, count: int):  # type: ignore[no-untyped-def]
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+def _call(name: str, llvm_name: str, kind: types.Type, llvm_type: ir.Type, count: int):
+    def generate(context, builder, signature, args):
         function_type = ir.FunctionType(llvm_type, [llvm_type] * count)
         function = cgutils.get_or_insert_function(builder.module, function_type, llvm_name)
         return builder.call(function, args)
 
-    def one(typingctx, a):  # type: ignore[no-untyped-def]
+    def one(typingctx, a):
         return kind(kind), generate
 
-    def three(typingctx, a, b, c):  # type: ignore[no-untyped-def]
+    def three(typingctx, a, b, c):
         return kind(kind, kind, kind), generate
 
     implementation = {1: one, 3: three}[count]
@@ -85,9 +85,9 @@ _reverse64 = _call("_reverse64", "llvm.bitreverse.i64", types.int64, _I64, 1)
 count_ones = _call("count_ones", "llvm.ctpop.i64", types.int64, _I64, 1)
 
 
-def _count_zeros(name: str):  # type: ignore[no-untyped-def]
-    def implementation(typingctx, value):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+def _count_zeros(name: str):
+    def implementation(typingctx, value):
+        def generate(context, builder, signature, args):
             function_type = ir.FunctionType(_I64, [_I64, ir.IntType(1)])
             function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.{name}.i64")
             return builder.call(function, [args[0], ir.Constant(ir.IntType(1), 0)])

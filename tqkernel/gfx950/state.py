@@ -38,10 +38,10 @@ class Numerics(NamedTuple):
 class Trace(NamedTuple):
     """Vector results of one wave in the order of execution: row int32 [n], register int32 [n], value uint32 [n, 64].
 
-    `count` int64 [1] is how many there are; recording stops when the arrays are full. With none, nothing is recorded.
+    `recorded` int64 [1] is how many; recording stops when the arrays are full. With none, nothing is recorded.
     """
 
     rows: np.ndarray
     registers: np.ndarray
     values: np.ndarray
-    count: np.ndarray
+    recorded: np.ndarray

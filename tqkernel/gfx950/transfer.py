@@ -169,34 +169,34 @@ def move_lane(R, code, row, lane, register, bytes_, words, at, size, flags, tran
 def lds_load_aligned(R, A, target, offset, size, lds):
     """All lanes, whole aligned words: True if it could be done this way."""
     bad = np.int64(0)
-    for l in range(N):
-        at = np.int64(R[A + l]) + offset
+    for i in range(N):
+        at = np.int64(R[A + i]) + offset
         bad |= (at & 3) | np.int64(at + size > lds.size)
     if bad:
         return False
     # Addresses are copied first: a load may overwrite its own address register.
     scratch = np.uint64(ADDRESS_ROW * 64)
-    for l in range(N):
-        R[scratch + l] = (np.int64(R[A + l]) + offset) >> 2
+    for i in range(N):
+        R[scratch + i] = (np.int64(R[A + i]) + offset) >> 2
     for w in range(np.uint64(size >> 2)):
         row = target + w * N
-        for l in range(N):
-            R[row + l] = lds.words[np.uint64(R[scratch + l]) + w]
+        for i in range(N):
+            R[row + i] = lds.words[np.uint64(R[scratch + i]) + w]
     return True
 
 
 @inner
 def lds_store_aligned(R, A, source, offset, size, lds):
     bad = np.int64(0)
-    for l in range(N):
-        at = np.int64(R[A + l]) + offset
+    for i in range(N):
+        at = np.int64(R[A + i]) + offset
         bad |= (at & 3) | np.int64(at + size > lds.size)
     if bad:
         return False
-    for l in range(N):
-        at = np.uint64((np.int64(R[A + l]) + offset) >> 2)
+    for i in range(N):
+        at = np.uint64((np.int64(R[A + i]) + offset) >> 2)
         for w in range(np.uint64(size >> 2)):
-            lds.words[at + w] = R[source + w * N + l]
+            lds.words[at + w] = R[source + w * N + i]
     return True
 
 
@@ -213,8 +213,8 @@ def step_lds(R, S, code, literals, row, lds, fault):
     addresses = A
     if pieces == 2 and transfer == TRANSFER_LOAD:
         addresses = np.uint64((ADDRESS_ROW + 1) * 64)
-        for l in range(N):
-            R[addresses + l] = R[A + l]
+        for i in range(N):
+            R[addresses + i] = R[A + i]
     for piece in range(pieces):
         at_offset = offset if piece == 0 else np.int64(code[row, OFFSET1])
         if transfer == TRANSFER_LOAD:
@@ -340,8 +340,8 @@ def step_memory(R, S, code, literals, row, memory, lds, private, fault):
     if code[row, SOURCE] >= 0:
         # A load may overwrite its own address registers.
         source = vector_source(R, S, code, literals, row, 0)
-        for l in range(np.uint64(128)):
-            R[A + l] = R[source + l]
+        for i in range(np.uint64(128)):
+            R[A + i] = R[source + i]
     last = -1
     for lane in range(64):
         if not (exec_mask >> lane) & 1:
@@ -361,7 +361,8 @@ def step_memory(R, S, code, literals, row, memory, lds, private, fault):
         if valid < size:
             # Past a descriptor's end: loads give zero, stores vanish, word by word.
             if transfer == TRANSFER_LOAD and flags & FLAG_TO_LDS == 0:
-                for w in range(max(size >> 2, 1)):
+                words = max(size >> 2, 1)
+                for w in range(words):
                     R[(register + w) * 64 + lane] = 0
             if valid < 4 or transfer == TRANSFER_ATOMIC:
                 continue

@@ -1,7 +1,7 @@
 """The interpreter: waves of 64 lanes, stepped through a decoded program by one numba-compiled loop.
 
-What an instruction means is not here: scalar, vector and branch meanings come from the tables in `isa`, matrix sums from
-`matrix`, memory from `transfer`. With `sanitize` set, `sanitize.check` sees every row just before it runs.
+What an instruction means is not here: scalar, vector and branch meanings come from the tables in `isa`, matrix sums
+from `matrix`, memory from `transfer`. With `sanitize` set, `sanitize.check` sees every row just before it runs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,33 @@ from numba import njit
 
 from . import generate
 from .encoding import (
-    BAD_BRANCH, CODE_BARRIER, CODE_END, DESTINATION, DESTINATION_MODE, EXEC, FAULT_GROUP, FAULT_WAVE,
-    NO_FAULT, OFFSET, OPCODE, RUNAWAY, SCALAR, SCALARS, SCC, SOURCE, UNIT, UNIT_CONTROL, UNIT_LANE,
-    UNIT_LDS, UNIT_MATRIX, UNIT_MEMORY, UNIT_SCALAR, UNIT_VECTOR, VCC, VECTOR_ROWS, WORDS,
+    BAD_BRANCH,
+    CODE_BARRIER,
+    CODE_END,
+    DESTINATION,
+    DESTINATION_MODE,
+    EXEC,
+    FAULT_GROUP,
+    FAULT_WAVE,
+    NO_FAULT,
+    OFFSET,
+    OPCODE,
+    RUNAWAY,
+    SCALAR,
+    SCALARS,
+    SCC,
+    SOURCE,
+    UNIT,
+    UNIT_CONTROL,
+    UNIT_LANE,
+    UNIT_LDS,
+    UNIT_MATRIX,
+    UNIT_MEMORY,
+    UNIT_SCALAR,
+    UNIT_VECTOR,
+    VCC,
+    VECTOR_ROWS,
+    WORDS,
 )  # fmt: skip
 from .lanes import step_lane
 from .matrix import multiply
@@ -49,13 +73,13 @@ def record(code, row, R, trace):
         return
     words = np.int64(code[row, DESTINATION_MODE]) & (WORDS if unit == UNIT_VECTOR else 0x3F)
     for w in range(words):
-        at = trace.count[0]
+        at = trace.recorded[0]
         if at >= trace.rows.size:
             return
         trace.rows[at], trace.registers[at] = row, destination + w
         for lane in range(64):
             trace.values[at, lane] = R[(destination + w) * 64 + lane]
-        trace.count[0] = at + 1
+        trace.recorded[0] = at + 1
 
 
 @inner
@@ -131,7 +155,7 @@ def start_waves(R, S, initial, workgroup_register, group, grid, block, poison):
             R[wave, lane] = i | j << 10 | k << 20
 
 
-def _build(fingerprint: str):  # type: ignore[no-untyped-def]
+def _build(fingerprint: str):
     """The entry point; numba keeps it on disk under a key that includes the fingerprint."""
 
     @njit(nogil=True, cache=True, error_model="numpy")
