@@ -129,6 +129,14 @@ def test_values_are_what_the_store_kernel_computes(rng: np.random.Generator, spr
         assert (scale[row], zero[row]) == (np.float16(width), np.float16(low))
 
 
+def test_a_value_halfway_between_two_steps_takes_the_upper() -> None:
+    value = np.resize(np.arange(15, dtype=np.float32) + np.float32(0.5), 128)
+    value[:2] = 0, 15
+    step, scale, zero = codec.quantize_value(value)
+    assert (scale, zero) == (1, 0)
+    assert np.array_equal(step[2:], np.resize(np.arange(1, 16), 128)[2:])
+
+
 def test_a_constant_value_is_all_zero_point() -> None:
     step, scale, zero = codec.quantize_value(np.full(128, 2.5, np.float32))
     assert np.all(step == 0)
