@@ -11,18 +11,32 @@ import functools
 import importlib.metadata
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tqkernel import bench, explore, fixtures, runner
 from tqkernel.backends import Backend, KernelError, UnavailableError
+from tqkernel.backends.emulator import EmulatorBackend
+from tqkernel.bench import random_case
 from tqkernel.cases import CASES, NamedCase
 from tqkernel.compile import compile_listing
 from tqkernel.gate import Verdict, run_case
+from tqkernel.gfx950.audit import audit
+from tqkernel.gfx950.statistics import bytes_moved, instruction_counts, resources
+from tqkernel.parting import find_parting, shrink
 from tqkernel.plan import Variant
 from tqkernel.runner import UsageError
 from tqref import DEFAULT_PROFILE, PROFILES
-from tqref.layout import SUPPORTED_KV_BLOCK_SIZES, SUPPORTED_QUERY_GROUP_SIZES
+from tqref.layout import (
+    GROUP_TOKENS,
+    SUPPORTED_KV_BLOCK_SIZES,
+    SUPPORTED_QUERY_GROUP_SIZES,
+    TILE_TOKENS,
+    TILES_PER_GROUP,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,6 +93,9 @@ def _add_check(commands: Any) -> None:
         default=DEFAULT_PROFILE.name,
         help="the chip's arithmetic (default: %(default)s)",
     )
+    parser.add_argument(
+        "--save", metavar="DIR", help="shrink the first case that differs and save it here, for `tqgate record`"
+    )
     runner.add_options(parser)
     parser.set_defaults(run=_check)
 
@@ -90,14 +107,32 @@ def _check(options: argparse.Namespace) -> int:
         return 0
     if options.listing and not options.names:
         raise UsageError("--listing: name the cases of the variant it is, such as '*_qg8_bs16_hwtr'")
-    tasks = [runner.Task(case.name, functools.partial(_judge, case, options)) for case in selected]
+    explained: list[Verdict] = []
+    tasks = [runner.Task(case.name, functools.partial(_judge, case, options, explained)) for case in selected]
     return runner.run(tasks, options)
 
 
-def _judge(case: NamedCase, options: argparse.Namespace, backend: Backend) -> Verdict:
-    return run_case(
-        case.build(), case.variant.hw_v_transpose, backend, PROFILES[options.profile], strict=options.strict
-    )
+def _judge(
+    named: NamedCase, options: argparse.Namespace, explained: list[Verdict], backend: Backend
+) -> Verdict:
+    """The verdict on a case; the first that differs says where the two part, too, and joins `explained`."""
+    case, profile = named.build(), PROFILES[options.profile]
+    verdict = run_case(case, named.variant.hw_v_transpose, backend, profile, strict=options.strict)
+    if verdict.first is None or explained or not isinstance(backend, EmulatorBackend):
+        return verdict
+    explained.append(verdict)
+    arguments = case, verdict.first, named.variant.hw_v_transpose, backend, profile
+    parting = find_parting(*arguments)
+    notes = ["parts in the last step, from accumulator to output" if parting is None else f"parts at: {parting}"]
+    if options.save is not None:
+        folder = Path(options.save)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{named.name}.npz"
+        small = shrink(*arguments)
+        small.save(path)
+        tokens = int(small.seq_lens.sum())
+        notes.append(f"shrunk to {tokens} tokens, {small.num_kv_heads} head(s), saved as {path}")
+    return replace(verdict, notes=tuple(notes))
 
 
 def _select(patterns: Sequence[str]) -> list[NamedCase]:
@@ -138,11 +173,59 @@ def _add_isa(commands: Any) -> None:
     parser.add_argument(
         "--hw-v-transpose", action="store_true", help="transpose values with ds_read_b64_tr_b16"
     )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--audit",
+        metavar="LISTING",
+        help="instead say which instructions of any listing are emulated exactly, by a model, or not at all",
+    )
+    instead.add_argument(
+        "--stats", action="store_true", help="instead count what a tile costs, from an execution of the kernel"
+    )
     parser.set_defaults(run=_isa)
 
 
 def _isa(options: argparse.Namespace) -> int:
-    sys.stdout.write(
-        compile_listing(Variant(options.query_group_size, options.kv_block_size, options.hw_v_transpose))
+    if options.audit is not None:
+        return _audit(Path(options.audit))
+    variant = Variant(options.query_group_size, options.kv_block_size, options.hw_v_transpose)
+    if options.stats:
+        return _statistics(variant)
+    sys.stdout.write(compile_listing(variant))
+    return 0
+
+
+def _audit(path: Path) -> int:
+    try:
+        rows = audit(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--audit: {path}: {error}") from error
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        print(f"{row.name:<{width}}  {row.accuracy:<11}  {row.count:>5}  line {row.line}  {row.reason}".rstrip())
+    totals = Counter(row.accuracy for row in rows)
+    print(", ".join(f"{totals[kind]} {kind}" for kind in ("exact", "modelled", "unsupported")))
+    return 1 if totals["unsupported"] else 0
+
+
+def _statistics(variant: Variant) -> int:
+    """What a tile costs: the difference of two executions, one a tile group longer, so that set-up does not count."""
+    backend = EmulatorBackend()
+    shorter, longer = (
+        backend.execute(
+            random_case(groups * GROUP_TOKENS, 1, 1, 2, variant), variant.hw_v_transpose, DEFAULT_PROFILE
+        )
+        for groups in (1, 2)
     )
+    print(f"{variant.name}, per tile of {TILE_TOKENS} tokens and wave, from an execution:")
+    before, after = instruction_counts(shorter), instruction_counts(longer)
+    figures = {name: (after[name] - before[name]) / TILES_PER_GROUP for name in after}
+    figures["instructions"] = sum(figures.values())
+    moved = bytes_moved(shorter), bytes_moved(longer)
+    figures |= {f"{name} bytes": (moved[1][name] - moved[0][name]) / TILES_PER_GROUP for name in moved[0]}
+    for name, value in figures.items():
+        print(f"{name:<13} {value:9.1f}")
+    print("the whole kernel:")
+    for name, count in resources(longer.program).items():
+        print(f"{name:<13} {count:>7}")
     return 0

@@ -60,6 +60,7 @@ class Verdict:
     max_error       largest absolute difference between the kernel's combined output and float64 attention;
                     infinite where only one of the two is a NaN, NaN when the kernel did not finish
     seconds         wall time of oracle, kernel and comparison
+    notes           what more is known of a difference, a line each
     """
 
     name: str
@@ -74,6 +75,7 @@ class Verdict:
     backend: str
     profile: str
     error: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -58,7 +58,8 @@ def _explanation(verdict: Verdict) -> list[str]:
     if verdict.error is not None:
         return [f"kernel stopped: {verdict.error}"]
     lines = [] if verdict.first is None else [f"first: {verdict.first}"]
-    return [*lines, f"worst: {verdict.worst_ulps} ulp apart"] if verdict.worst_ulps else lines
+    worst = [f"worst: {verdict.worst_ulps} ulp apart"] if verdict.worst_ulps else []
+    return [*lines, *worst, *verdict.notes]
 
 
 @dataclass
@@ -106,6 +107,7 @@ def _case_record(verdict: Verdict) -> dict[str, Any]:
         "seconds": round(verdict.seconds, 4),
         "first": None if verdict.first is None else _difference_record(verdict.first),
         "error": verdict.error,
+        "notes": list(verdict.notes),
     }
 
 

@@ -282,3 +282,51 @@ def test_sanitize_is_for_the_emulator(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         main(["check", "--backend", "hip", "--sanitize"])
     assert "--sanitize: expected --backend emulator, got hip" in capsys.readouterr().err
+
+
+def test_a_difference_says_where_the_two_part_and_saves_a_smaller_case(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    named = CASES["ragged_qg8_bs16_hwtr"]
+    wrong = tmp_path / "wrong.s"
+    wrong.write_text(compile_listing(named.variant).replace("0x3fb8aa3b", "0x3fb8aa3c"))
+    saved = tmp_path / "saved"
+    arguments = ["check", named.name, "far_qg8_bs16_hwtr", "--listing", str(wrong), "--save", str(saved)]
+    assert main(arguments) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("parts at: probability, tile at token 0, token 0, row 0: 0x") == 1
+    assert f"saved as {saved / named.name}.npz" in printed
+    small = Case.load(saved / f"{named.name}.npz")
+    assert (small.num_sequences, small.num_kv_heads) == (1, 1)
+    assert main(["check", named.name, "--listing", str(wrong), "--json", "-"]) == 1
+    notes = json.loads(capsys.readouterr().out)["cases"][0]["notes"]
+    assert notes[0].startswith("parts at: probability")
+
+
+def test_statistics_count_an_execution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["isa", "--stats", "--hw-v-transpose"]) == 0
+    figures = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines() if ":" not in line)
+    # Four matrix instructions of 32 dims for the scores, eight of 16 dims for the output.
+    assert float(figures["MFMA"]) == 12
+    # Keys and values once: 16 tokens of 128 bytes, in 16-byte loads by every lane; and metadata by every lane.
+    assert float(figures["global bytes"]) >= 16 * 128
+    classes = ("VALU", "LDS", "VMEM", "SMEM", "MFMA", "SALU", "waits", "nops")
+    assert sum(float(figures[name]) for name in classes) == float(figures["instructions"])
+
+
+def test_audit_names_what_is_not_exact(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    listing = tmp_path / "some.s"
+    listing.write_text("\tv_add_f32_e32 v1, v2, v3\n\tv_exp_f32_e32 v1, v2\n\tv_sin_f16_e32 v1, v2\n")
+    assert main(["isa", "--audit", str(listing)]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in printed[:-1]] == [
+        ["v_add_f32", "exact"],
+        ["v_exp_f32", "modelled"],
+        ["v_sin_f16", "unsupported"],
+    ]
+    assert printed[-1] == "1 exact, 1 modelled, 1 unsupported"
+    listing.write_text("\tv_add_f32_e32 v1, v2, v3\n")
+    assert main(["isa", "--audit", str(listing)]) == 0
+    with pytest.raises(SystemExit) as stopped:
+        main(["isa", "--audit", str(tmp_path / "none.s")])
+    assert stopped.value.code == 2

@@ -109,6 +109,14 @@ class EmulatorBackend:
             raise RunError("\n".join(map(str, run.findings[:MOST_FINDINGS])))
         return partials
 
+    def execute(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Run:
+        """Run the kernel and return how often each instruction was executed.
+
+        Raises RunError as `run` does.
+        """
+        _, run = self._launch(case, hw_v_transpose, profile, threads=self._threads)
+        return run
+
     def trace(
         self, case: Case, hw_v_transpose: bool, profile: Profile, wave: tuple[int, int, int]
     ) -> tuple[Program, Trace]:
