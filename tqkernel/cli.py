@@ -223,9 +223,11 @@ def _statistics(variant: Variant) -> int:
     figures["instructions"] = sum(figures.values())
     moved = bytes_moved(shorter), bytes_moved(longer)
     figures |= {f"{name} bytes": (moved[1][name] - moved[0][name]) / TILES_PER_GROUP for name in moved[0]}
+    lost = [int(run.conflicts.sum()) for run in (shorter, longer) if run.conflicts is not None]
+    figures["LDS bank conflict cycles"] = (lost[1] - lost[0]) / TILES_PER_GROUP
     for name, value in figures.items():
-        print(f"{name:<13} {value:9.1f}")
+        print(f"{name:<24} {value:9.1f}")
     print("the whole kernel:")
     for name, count in resources(longer.program).items():
-        print(f"{name:<13} {count:>7}")
+        print(f"{name:<24} {count:>7}")
     return 0

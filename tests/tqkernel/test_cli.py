@@ -312,6 +312,7 @@ def test_statistics_count_an_execution(capsys: pytest.CaptureFixture[str]) -> No
     assert float(figures["global bytes"]) >= 16 * 128
     classes = ("VALU", "LDS", "VMEM", "SMEM", "MFMA", "SALU", "waits", "nops")
     assert sum(float(figures[name]) for name in classes) == float(figures["instructions"])
+    assert float(figures["LDS bank conflict cycles"]) >= 0
 
 
 def test_audit_names_what_is_not_exact(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

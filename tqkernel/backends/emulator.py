@@ -110,11 +110,11 @@ class EmulatorBackend:
         return partials
 
     def execute(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Run:
-        """Run the kernel and return how often each instruction was executed.
+        """Run the kernel and return how often each instruction was executed, and its LDS bank conflicts.
 
         Raises RunError as `run` does.
         """
-        _, run = self._launch(case, hw_v_transpose, profile, threads=self._threads)
+        _, run = self._launch(case, hw_v_transpose, profile, sanitize=True, count_conflicts=True)
         return run
 
     def trace(

@@ -57,6 +57,8 @@ class Run:
     executed: np.ndarray
     findings: tuple[Finding, ...] = ()
     trace: Trace | None = None
+    conflicts: np.ndarray | None = None
+    """Cycles that each row of the program lost to LDS bank conflicts (int64 [rows]), if counted."""
 
 
 @cache
@@ -177,6 +179,7 @@ def launch(
     dynamic_lds_bytes: int = 0,
     row_limit: int = ROW_LIMIT,
     sanitize: bool = False,
+    count_conflicts: bool = False,
     trace: Sequence[int] | None = None,
 ) -> Run:
     """Execute a kernel; its stores are then in `memory`.
@@ -200,6 +203,8 @@ def launch(
     sanitize
         Also watch for what a correct kernel never does, see `sanitize`; on one thread, so that findings do not depend
         on chance.
+    count_conflicts
+        With `sanitize`: count LDS bank conflicts in `Run.conflicts`, which is slow.
     trace
         Run this workgroup alone, (x, y, z), and record every vector result of its only wave in `Run.trace`.
 
@@ -234,7 +239,7 @@ def launch(
     count = 1 if sanitize or trace is not None or is_atomic.any() else min(threads or os.cpu_count() or 1, groups)
     executed = np.zeros((count, len(program.code)), dtype=np.int64)
     faults = np.zeros((count, 8), dtype=np.int64)
-    shadow = make_shadow(program, memory, waves, lds_bytes, start.handed_over, sanitize)
+    shadow = make_shadow(program, memory, waves, lds_bytes, start.handed_over, sanitize, count_conflicts)
     global_memory = GlobalMemory(starts, ends, offsets, arena, arena.view(np.uint32))
     _announce(wave.run_workgroups)
 
@@ -275,7 +280,13 @@ def launch(
     if broken:
         raise Fault(program, memory, min(broken, key=lambda record: int(record[7])), grid)
     found = [*findings(shadow, program, memory, grid), *_hazards(program)] if sanitize else []
-    return Run(program, executed.sum(axis=0), tuple(found), _trim(recording) if trace is not None else None)
+    return Run(
+        program,
+        executed.sum(axis=0),
+        tuple(found),
+        trace=_trim(recording) if trace is not None else None,
+        conflicts=shadow.conflicts if sanitize and count_conflicts else None,
+    )
 
 
 _announced = False

@@ -113,6 +113,9 @@ READ, ATOMIC, WRITE, DMA, COMPARE = range(5)
 FINDING_KIND, FINDING_ROW, FINDING_WAVE, FINDING_LANE, FINDING_ADDRESS, FINDING_GROUP = range(6)
 MAX_FINDINGS = 256
 
+LDS_BANKS = 64
+"""Banks of 4 bytes that gfx950's LDS serves at once."""
+
 SEVERAL = np.int32(-1)
 """In place of a workgroup: more than one."""
 
@@ -156,12 +159,20 @@ class Shadow(NamedTuple):
     toucher: np.ndarray  # int32 [3, arena]: 1 + the workgroup of each kind of access, 0 for none, or SEVERAL
     is_output: np.ndarray  # uint8 [regions]
     seen: np.ndarray  # uint8 [kinds, rows]
+    conflicts: np.ndarray  # int64 [rows], cycles lost to LDS bank conflicts; empty when nobody asks
+    banks: np.ndarray  # int64 [LDS_BANKS], accesses of one pass
     findings: np.ndarray  # int64 [MAX_FINDINGS, 6]
     found: np.ndarray  # int64 [1]
 
 
 def make_shadow(
-    program: Program, memory: Memory, waves: int, lds_bytes: int, handed_over: np.ndarray, enabled: bool
+    program: Program,
+    memory: Memory,
+    waves: int,
+    lds_bytes: int,
+    handed_over: np.ndarray,
+    enabled: bool,
+    count_conflicts: bool,
 ) -> Shadow:
     """Shadow state for one launch; next to nothing when `enabled` is false."""
     regions = memory.regions()
@@ -202,6 +213,8 @@ def make_shadow(
         toucher=np.zeros((3, arena), np.int32),
         is_output=np.array([region.is_output for region in regions], dtype=np.uint8),
         seen=np.zeros((len(KINDS), rows), np.uint8),
+        conflicts=np.zeros(rows if count_conflicts else 0, np.int64),
+        banks=np.zeros(LDS_BANKS, np.int64),
         findings=np.zeros((MAX_FINDINGS, 6), np.int64),
         found=np.zeros(1, np.int64),
     )
@@ -788,6 +801,39 @@ def taint_transpose(code, row, R, lds, shadow, wave, exec_mask):
 
 
 @inner
+def bank_conflicts(code, row, R, shadow, exec_mask):
+    """Cycles beyond the first that one LDS instruction needs because lanes want different words of one bank.
+
+    As many lanes go at a time as fill the banks once; lanes that want the same word share it.
+    """
+    size = np.int64(code[row, BYTES])
+    words = max(size >> 2, np.int64(1))
+    address = np.int64(code[row, SOURCE]) * 64
+    lanes_at_a_time = LDS_BANKS // words
+    lost = np.int64(0)
+    for piece in range(2 if code[row, FLAGS] & FLAG_PAIR else 1):
+        offset = np.int64(code[row, OFFSET1 if piece else OFFSET])
+        for first in range(0, 64, lanes_at_a_time):
+            shadow.banks[:] = 0
+            most = np.int64(1)
+            for lane in range(first, min(first + lanes_at_a_time, 64)):
+                if not (exec_mask >> lane) & 1:
+                    continue
+                for w in range(words):
+                    word = ((np.int64(R[address + lane]) + offset) >> 2) + w
+                    shared = False
+                    for other in range(first, lane):
+                        start = (np.int64(R[address + other]) + offset) >> 2
+                        if (exec_mask >> other) & 1 and start <= word < start + words:
+                            shared = True
+                    if not shared:
+                        shadow.banks[word % LDS_BANKS] += 1
+                        most = max(most, shadow.banks[word % LDS_BANKS])
+            lost += most - 1
+    return lost
+
+
+@inner
 def check_local(code, row, R, lds, shadow, wave, exec_mask, group):
     transfer, flags = np.int64(code[row, TRANSFER]), np.int64(code[row, FLAGS])
     if transfer in (TRANSFER_BPERMUTE, TRANSFER_PERMUTE, TRANSFER_SWIZZLE):
@@ -801,6 +847,8 @@ def check_local(code, row, R, lds, shadow, wave, exec_mask, group):
     bad = source_taint(code, row, 0, 1, shadow, wave) & exec_mask
     if bad:
         report(shadow, UNINITIALISED, row, wave, first_lane(bad), 0, group)
+    if shadow.conflicts.size > 0:
+        shadow.conflicts[row] += bank_conflicts(code, row, R, shadow, exec_mask)
     tracked = shadow.touched.shape[0] > 0
     pieces = 2 if flags & FLAG_PAIR else 1
     words = max(size >> 2, np.int64(1))

@@ -1276,3 +1276,23 @@ def test_footprint_of_a_packed_instruction():
         (ranges("v2 v3 exec"), ranges("v1")),
         (ranges("v1 v2 v3 exec"), ranges("v1")),
     ]
+
+
+@pytest.mark.parametrize(
+    ("shift", "mnemonic", "lost"),
+    [
+        (2, "ds_read_b32 v2, v1", 0),  # consecutive words
+        (3, "ds_read_b32 v2, v1", 1),  # every other word: half of the banks, twice
+        (8, "ds_read_b32 v2, v1", 31),  # 32 distinct words of one bank (addresses wrap at 8 KiB)
+        (3, "ds_read_b64 v[2:3], v1", 0),
+        (4, "ds_read_b128 v[2:5], v1", 0),
+    ],
+)
+def test_bank_conflicts_are_counted(shift: int, mnemonic: str, lost: int) -> None:
+    body = f"v_lshlrev_b32_e32 v1, {shift}, v0\n\tv_and_b32_e32 v1, 0x1fff, v1\n\t{mnemonic}"
+    run = launch(
+        program(body, lds=8192), (1, 1, 1), (64, 1, 1), bytes(64), Memory(), DEFAULT_PROFILE, sanitize=True,
+        count_conflicts=True,
+    )  # fmt: skip
+    assert run.conflicts is not None
+    assert run.conflicts.sum() == lost
