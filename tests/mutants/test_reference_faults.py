@@ -14,6 +14,8 @@ from .reference_faults import REFERENCE_FAULTS
 
 QUICK_STEP = 12
 SOME_TESTS_FAILED = 1
+# pytest rewrites the modules of an installed plugin's distribution, ours, and so would find the original.
+ENVIRONMENT = {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def test_names_are_unique() -> None:
@@ -34,7 +36,7 @@ def judge(fault, folder: Path, verdict) -> None:
     finished = subprocess.run(
         [sys.executable, Path(__file__).with_name("planted.py"), module, path, *options, fault.killer],
         cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTEST_ADDOPTS": ""},
+        env=os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=60,
