@@ -94,7 +94,9 @@ def _accumulate(group_sum, group_power, accumulator, F, FS, FA, F2):
     aligned_c = floor(c * (FA / top)) * (FS / FA)
     total = (aligned_sum + aligned_c) * (top / FS)
     power = _power(total)
-    return np.float32(floor(total * (F2 / power)) * (power / F2))
+    result = np.float32(floor(total * (F2 / power)) * (power / F2))
+    # An accumulator that an earlier group brought to infinity is left there by finite products.
+    return result if abs(c) < np.inf else accumulator
 
 
 @inner

@@ -271,3 +271,14 @@ def test_double_layout_by_hand() -> None:
         )
         assert got[0, row, column] == 15.0 and np.count_nonzero(got) == 1
         assert Fraction(got.sum()) == 15
+
+
+@pytest.mark.parametrize("sign", (0x0000, 0x8000))
+def test_a_sum_that_overflows_on_the_way_stays_infinite(sign: int) -> None:
+    """Two groups of eight add up to infinity, two more of the other sign do not bring it back."""
+    name = "v_mfma_f32_16x16x32_bf16"
+    a = np.full((1, 16, 32), 0x3F80, np.uint16)
+    b = np.full((1, 16, 32), 0x7DC0 ^ sign, np.uint16)  # 1.5 * 2**124
+    b[..., 16:] ^= 0x8000
+    got = multiply(name, a, b, np.zeros((1, 16, 16), U32))
+    assert np.all(got == (0xFF800000 if sign else 0x7F800000))
