@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import functools
 import importlib.metadata
 import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tqkernel import bench, explore, fixtures, runner
-from tqkernel.backends import Backend, KernelError, UnavailableError
+from tqkernel.backends import KernelError, UnavailableError
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.bench import random_case
 from tqkernel.cases import CASES, NamedCase
 from tqkernel.compile import compile_listing
-from tqkernel.gate import Verdict, run_case
 from tqkernel.gfx950.audit import audit
 from tqkernel.gfx950.statistics import bytes_moved, instruction_counts, resources
-from tqkernel.parting import find_parting, shrink
 from tqkernel.plan import Variant
 from tqkernel.runner import UsageError
 from tqref import DEFAULT_PROFILE, PROFILES
@@ -93,9 +89,6 @@ def _add_check(commands: Any) -> None:
         default=DEFAULT_PROFILE.name,
         help="the chip's arithmetic (default: %(default)s)",
     )
-    parser.add_argument(
-        "--save", metavar="DIR", help="shrink the first case that differs and save it here, for `tqgate record`"
-    )
     runner.add_options(parser)
     parser.set_defaults(run=_check)
 
@@ -107,32 +100,15 @@ def _check(options: argparse.Namespace) -> int:
         return 0
     if options.listing and not options.names:
         raise UsageError("--listing: name the cases of the variant it is, such as '*_qg8_bs16_hwtr'")
-    explained: list[Verdict] = []
-    tasks = [runner.Task(case.name, functools.partial(_judge, case, options, explained)) for case in selected]
+    profile = PROFILES[options.profile]
+    named = [] if profile == DEFAULT_PROFILE else ["--profile", profile.name]
+    tasks = [
+        runner.Task(
+            case.name, case.build, case.variant.hw_v_transpose, profile, ["check", case.name, *named]
+        )
+        for case in selected
+    ]
     return runner.run(tasks, options)
-
-
-def _judge(
-    named: NamedCase, options: argparse.Namespace, explained: list[Verdict], backend: Backend
-) -> Verdict:
-    """The verdict on a case; the first that differs says where the two part, too, and joins `explained`."""
-    case, profile = named.build(), PROFILES[options.profile]
-    verdict = run_case(case, named.variant.hw_v_transpose, backend, profile, strict=options.strict)
-    if verdict.first is None or explained or not isinstance(backend, EmulatorBackend):
-        return verdict
-    explained.append(verdict)
-    arguments = case, verdict.first, named.variant.hw_v_transpose, backend, profile
-    parting = find_parting(*arguments)
-    notes = ["parts in the last step, from accumulator to output" if parting is None else f"parts at: {parting}"]
-    if options.save is not None:
-        folder = Path(options.save)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{named.name}.npz"
-        small = shrink(*arguments)
-        small.save(path)
-        tokens = int(small.seq_lens.sum())
-        notes.append(f"shrunk to {tokens} tokens, {small.num_kv_heads} head(s), saved as {path}")
-    return replace(verdict, notes=tuple(notes))
 
 
 def _select(patterns: Sequence[str]) -> list[NamedCase]:

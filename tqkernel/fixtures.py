@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tqkernel import runner
-from tqkernel.backends import Backend
 from tqkernel.cases import CASES, fixtures_directory
 from tqkernel.fixture_cases import FIXTURE_CASES
-from tqkernel.gate import Verdict, compare, expectation, run_case
+from tqkernel.gate import compare, expectation
 from tqkernel.runner import UsageError
 from tqref import DEFAULT_PROFILE, PROFILES, Case, Partials, Profile, combine
 from tqref.archive import load_archive, save_archive
@@ -187,7 +186,7 @@ def _replay(options: argparse.Namespace) -> int:
     if options.list:
         print(*(path.stem for path in paths), sep="\n")
         return 0
-    loaded = [(path, load_listed(path)) for path in paths]
+    loaded = [(path, _load(path, PROFILES[options.profile])) for path in paths]
     for path, fixture in loaded:
         try:
             profile_of(fixture.profile)
@@ -195,15 +194,31 @@ def _replay(options: argparse.Namespace) -> int:
             known = ", ".join(profile.key for profile in PROFILES.values())
             raise FixtureError(f"{path}: expected a profile of {known}, got {fixture.profile}") from None
     chosen = _TRANSPOSES if options.transpose == "both" else [options.transpose]
-    tasks = [
-        runner.Task(
-            f"{fixture.case.name}_{transpose}",
-            functools.partial(judge, fixture, transpose, strict=options.strict),
-        )
-        for _, fixture in loaded
-        for transpose in chosen
-    ]
+    tasks = [task_of(fixture, transpose, path) for path, fixture in loaded for transpose in chosen]
     return runner.run(tasks, options)
+
+
+def _load(path: Path, profile: Profile) -> Fixture:
+    """A fixture, or a saved case with its bits from the oracle under `profile`. Raises FixtureError."""
+    if not path.is_file() or _is_fixture(path):
+        return load_listed(path)
+    try:
+        return Fixture.derive(Case.load(path), profile)
+    except ValueError as error:
+        raise FixtureError(str(error)) from error
+
+
+def task_of(fixture: Fixture, transpose: str, path: Path) -> runner.Task:
+    """To run the case of a fixture, kept at `path`, and compare with its bits. transpose: `hwtr` or `swtr`."""
+    name = fixture.case.name.removesuffix(f"_{transpose}")
+    return runner.Task(
+        f"{name}_{transpose}",
+        lambda: fixture.case,
+        _TRANSPOSES[transpose],
+        profile_of(fixture.profile),
+        ["replay", os.path.relpath(path), "--transpose", transpose],
+        fixture.expected,
+    )
 
 
 def _select(names: Sequence[str], folder: Path) -> list[Path]:
@@ -219,19 +234,6 @@ def _select(names: Sequence[str], folder: Path) -> list[Path]:
             raise UsageError(f"{folder}: no fixture is called {name!r}; tqgate replay --list names them all")
         paths += found or [Path(name)]
     return list(dict.fromkeys(paths))
-
-
-def judge(fixture: Fixture, transpose: str, backend: Backend, *, strict: bool = False) -> Verdict:
-    """Run a fixture's case and compare with its stored bits. transpose: `hwtr` or `swtr`."""
-    verdict = run_case(
-        fixture.case,
-        _TRANSPOSES[transpose],
-        backend,
-        profile_of(fixture.profile),
-        strict=strict,
-        expected=fixture.expected,
-    )
-    return replace(verdict, name=f"{verdict.name}_{transpose}")
 
 
 # --- record ----------------------------------------------------------------------------------------------
@@ -423,13 +425,15 @@ def _add_replay(commands: Any) -> None:
         "replay",
         help="run the kernel on fixtures and compare every bit with those stored",
         description="Run the kernel on fixtures and compare every bit of its output with the stored ones, on "
-        "both transpose paths. Exits 0 when no bit differs and 1 otherwise.",
+        "both transpose paths. A saved case has no stored bits: it is compared with the oracle. "
+        "Exits 0 when no bit differs and 1 otherwise.",
     )
     parser.add_argument(
         "files",
         nargs="*",
         metavar="NAME",
-        help="names or globs of the folder's fixtures, such as 'far_*', or .npz files; default: all",
+        help="names or globs of the folder's fixtures, such as 'far_*', or .npz files, of saved cases, too; "
+        "default: all",
     )
     parser.add_argument("--list", action="store_true", help="print the names of the fixtures and stop")
     _add_folder(parser)
@@ -438,6 +442,12 @@ def _add_replay(commands: Any) -> None:
         choices=(*_TRANSPOSES, "both"),
         default="both",
         help="the kernel's way to transpose values (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default=DEFAULT_PROFILE.name,
+        help="the chip's arithmetic for saved cases; fixtures have their own (default: %(default)s)",
     )
     runner.add_options(parser)
     parser.set_defaults(run=_replay)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from tqkernel.backends import Backend, RunError
 from tqref import DEFAULT_PROFILE, Case, Partials, Profile, attention, combine, decode
 from tqref.numerics import bf16_to_f32
+
+if TYPE_CHECKING:
+    from tqkernel.parting import Parting
 
 _OUTPUTS = ("max_logits", "exp_sums", "out")
 """In the order a wave computes them: of two that differ at the same row, the earlier is nearer the cause."""
@@ -39,14 +42,14 @@ class Difference:
         """E.g. `out[sequence 0, head 1, partition 0, row 3, dim 17]: kernel 0x3f81 (1.0078125), ...`."""
         axes = {name: getattr(self, name) for name in ("sequence", "head", "partition", "row", "dim")}
         where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
-        kernel, oracle = (self._describe(bits) for bits in (self.actual, self.expected))
+        kernel, oracle = (describe_bits(bits, self.width) for bits in (self.actual, self.expected))
         distance = "" if self.ulps is None else f", {self.ulps} ulp apart"
         return f"{self.output}[{where}]: kernel {kernel}, oracle {oracle}{distance}"
 
-    def _describe(self, bits: int) -> str:
-        width, dtype = (4, np.uint16) if self.output == "out" else (8, np.uint32)
-        value = _values(np.array(bits, dtype))
-        return f"0x{bits:0{width}x} ({value:.9g})"
+    @property
+    def width(self) -> int:
+        """Of the bit patterns, in bits."""
+        return 16 if self.output == "out" else 32
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Verdict:
     max_error       largest absolute difference between the kernel's combined output and float64 attention;
                     infinite where only one of the two is a NaN, NaN when the kernel did not finish
     seconds         wall time of oracle, kernel and comparison
-    notes           what more is known of a difference, a line each
+    parting         where, inside the wave of `first`, kernel and oracle part, if that was looked for and found
+    notes           what more is known, a line each
     """
 
     name: str
@@ -75,6 +79,7 @@ class Verdict:
     backend: str
     profile: str
     error: str | None = None
+    parting: Parting | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -226,12 +231,31 @@ def _values(bits: NDArray[Any]) -> NDArray[np.float32]:
     return bf16_to_f32(bits) if bits.dtype == np.uint16 else bits.view(np.float32)
 
 
+def describe_bits(bits: int, width: int) -> str:
+    """Such as `0x3f81 (1.0078125)`. width: 16 for bfloat16, 32 for float32."""
+    value = _values(np.array(bits, _DTYPES[width]))
+    return f"0x{bits:0{width // 4}x} ({value:.9g})"
+
+
+_DTYPES = {16: np.uint16, 32: np.uint32}
+
+
+def distances(expected: NDArray[Any], actual: NDArray[Any]) -> NDArray[np.float64]:
+    """How many representable numbers apart bit patterns are, element by element.
+
+    Zero for two NaNs, infinite where only one of the two is a NaN.
+    """
+    apart = np.abs(ordinal(expected) - ordinal(actual)).astype(np.float64)
+    nans = np.isnan(_values(expected)).astype(int) + np.isnan(_values(actual))
+    return np.select([nans == 2, nans == 1], [0.0, np.inf], apart)
+
+
 def distance(expected: int, actual: int, width: int) -> int | None:
     """How many representable numbers apart two bit patterns are, None if one is a NaN.
 
     width: 16 for bfloat16, 32 for float32.
     """
-    pair = np.array([expected, actual], np.uint16 if width == 16 else np.uint32)
+    pair = np.array([expected, actual], _DTYPES[width])
     if np.isnan(_values(pair)).any():
         return None
     first, second = ordinal(pair).tolist()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tqkernel.backends.emulator import EmulatorBackend
-from tqkernel.gate import Difference, compare, distance, oracle, ordinal
+from tqkernel.gate import Difference, compare, describe_bits, distance, distances, oracle, ordinal
 from tqkernel.gfx950 import Program
 from tqkernel.gfx950 import encoding as enc
 from tqkernel.gfx950.footprint import instruction_name
@@ -42,6 +42,7 @@ class Parting:
     tile        token at which the tile starts
     token, row, dim   of the first wrong element, where the stage has such
     expected, actual  bit patterns; `actual` is None where no instruction computed anything like it
+    width       of these, in bits: 16 for bfloat16, 32 for float32
     ulps        distance of the two, None for NaN or no `actual`
     line, text  of the listing, 0 and empty where unknown; source is the kernel's (file, line) behind it
     """
@@ -53,20 +54,25 @@ class Parting:
     dim: int | None
     expected: int
     actual: int | None
+    width: int
     ulps: int | None
     line: int = 0
     text: str = ""
     source: tuple[str, int] | None = None
 
     def __str__(self) -> str:
+        return "; ".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """What differs where, then the instruction behind it, if known: a line each."""
         axes = {"token": self.token, "row": self.row, "dim": self.dim}
         where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
-        found = "computed nowhere" if self.actual is None else f"0x{self.actual:x} in the kernel"
+        kernel = "computes it nowhere" if self.actual is None else describe_bits(self.actual, self.width)
         apart = "" if self.ulps is None else f", {self.ulps} ulp apart"
-        at = f"; line {self.line}: {self.text}" if self.line else ""
+        expected = describe_bits(self.expected, self.width)
+        what = f"{self.stage}, tile at token {self.tile}, {where}: kernel {kernel}, oracle {expected}{apart}"
         behind = f" ({self.source[0]}:{self.source[1]})" if self.source else ""
-        what = f"{self.stage}, tile at token {self.tile}, {where}"
-        return f"{what}: 0x{self.expected:x} expected, {found}{apart}{at}{behind}"
+        return [what, f"line {self.line}: {self.text}{behind}"] if self.line else [what]
 
 
 # ---------------------------------------------------------------- what the oracle expects, lane by lane
@@ -277,30 +283,96 @@ def _wrong_lane(expected: _Expected, actual: Bits) -> tuple[int, int] | None:
 # ---------------------------------------------------------------- the search
 
 
+class Wave:
+    """One wave of a kernel, recorded, beside the stages that the oracle has for it.
+
+    wave: (sequence, KV head, partition). Raises RunError as `EmulatorBackend.run` does.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        wave: tuple[int, int, int],
+        hw_v_transpose: bool,
+        backend: EmulatorBackend,
+        profile: Profile,
+    ) -> None:
+        self.program, trace = backend.trace(case, hw_v_transpose, profile, wave)
+        self.tiles = list(tiles(case, *wave, profile))
+        self._recording = _Recording(self.program, trace)
+        self._rows = case.query_group_size > _COLUMN
+        self._chunk_of_row = _chunk_of_row(self.tiles, self._recording.outputs)
+
+    @property
+    def recognised(self) -> bool:
+        """Whether the kernel has the matrix instructions by which the stages of every tile are told apart."""
+        scores, outputs = (len(found) for found in (self._recording.scores, self._recording.outputs))
+        return min(scores // _SCORES_PER_TILE, outputs // _OUTPUTS_PER_TILE) >= len(self.tiles)
+
+    def parting(self) -> Parting | None:
+        """Where the kernel first leaves the oracle.
+
+        None if all stages agree (then the last step, from accumulator and sum to output, is wrong), or if the
+        stages up to the parting are not `recognised`.
+        """
+        for tile, scores, outputs in self._matrices():
+            parting = next(_tile_partings(self._recording, tile, scores, outputs, self._rows), None)
+            if parting is not None:
+                return parting
+        return None
+
+    def stage_errors(self) -> dict[str, NDArray[np.float64]]:
+        """Largest distance, in ulps, of what goes into and comes out of the matrix instructions of each tile.
+
+        float64 [tiles] for each stage; infinite where only one of two is a NaN. Fewer tiles than the oracle's
+        if the others are not `recognised`.
+        """
+        errors: dict[str, list[float]] = {name: [] for name in STAGES}
+        for tile, scores, outputs in self._matrices():
+            products = _by_token("score", tile.products[-1], tile, self._rows, live_only=True)
+            compared = {
+                "key": [(_keys(tile, chunk), matrix.a) for chunk, matrix in enumerate(scores)],
+                "score": [(products, scores[-1].d)],
+                "probability": [(_probability_pairs(tile, self._rows), outputs[0].b)],
+                "value": [(_values(tile, chunk), matrix.a) for chunk, matrix in enumerate(outputs)],
+                "accumulator": [
+                    (_by_dim("accumulator", tile.accumulator, chunk, self._rows), matrix.d)
+                    for chunk, matrix in enumerate(outputs)
+                ],
+            }
+            for name, registers in compared.items():
+                pairs = (pair for wanted, got in registers for pair in zip(wanted, got, strict=True))
+                errors[name].append(max(_largest_distance(want, got) for want, got in pairs))
+        return {name: np.array(found) for name, found in errors.items()}
+
+    def _matrices(self) -> Iterator[tuple[Tile, list[_Matrix], list[_Matrix]]]:
+        """Each tile with its matrix instructions: of the scores, and of the output in order of their dims."""
+        for index, tile in enumerate(self.tiles):
+            scores = self._recording.scores[_SCORES_PER_TILE * index :][:_SCORES_PER_TILE]
+            outputs = self._recording.outputs[_OUTPUTS_PER_TILE * index :][:_OUTPUTS_PER_TILE]
+            if len(scores) < _SCORES_PER_TILE or len(outputs) < _OUTPUTS_PER_TILE:
+                return
+            yield tile, scores, sorted(outputs, key=lambda matrix: self._chunk_of_row[matrix.row])
+
+
+STAGES = ("key", "score", "probability", "value", "accumulator")
+"""What `Wave.stage_errors` tells apart, in the order in which a tile computes it."""
+
+
+def _largest_distance(expected: _Expected, actual: Bits) -> float:
+    """In ulps, over the lanes that count; infinite where only one of two is a NaN."""
+    want, got = expected.bits[expected.lanes], actual[expected.lanes]
+    if expected.is_pair:
+        want, got = want.view(np.uint16), np.ascontiguousarray(got).view(np.uint16)
+    return float(distances(want, got).max(initial=0))
+
+
 def find_parting(
     case: Case, difference: Difference, hw_v_transpose: bool, backend: EmulatorBackend, profile: Profile
 ) -> Parting | None:
-    """Where the wave of `difference` first leaves the oracle.
-
-    None if all stages agree (then the last step, from accumulator and sum to output, is wrong), or if the
-    kernel's matrix instructions are not those by which the stages are recognised.
-    """
-    wave = (difference.sequence, difference.head, difference.partition)
-    program, trace = backend.trace(case, hw_v_transpose, profile, wave)
-    recording = _Recording(program, trace)
-    rows = case.query_group_size > _COLUMN
-    stages = list(tiles(case, *wave, profile))
-    chunk_of_row = _chunk_of_row(stages, recording.outputs)
-    for index, tile in enumerate(stages):
-        scores = recording.scores[_SCORES_PER_TILE * index :][:_SCORES_PER_TILE]
-        outputs = recording.outputs[_OUTPUTS_PER_TILE * index :][:_OUTPUTS_PER_TILE]
-        if len(scores) < _SCORES_PER_TILE or len(outputs) < _OUTPUTS_PER_TILE:
-            return None
-        ordered = sorted(outputs, key=lambda matrix: chunk_of_row[matrix.row])
-        parting = next(_tile_partings(recording, tile, scores, ordered, rows), None)
-        if parting is not None:
-            return parting
-    return None
+    """Where the wave of `difference` first leaves the oracle; see `Wave.parting`."""
+    wave = difference.sequence, difference.head, difference.partition
+    return Wave(case, wave, hw_v_transpose, backend, profile).parting()
 
 
 def _tile_partings(
@@ -416,6 +488,7 @@ def _parting(
         dim=dim,
         expected=expected,
         actual=got,
+        width=width,
         ulps=None if got is None else distance(expected, got, width),
         line=0 if row is None else int(recording.program.lines[row]),
         text="" if row is None else recording.program.line(row),
@@ -445,4 +518,5 @@ def shrink(
             high = middle
         else:
             low = middle
-    return case.truncated(high)
+    small = case.truncated(high)
+    return small.only(0, 0) if (small.num_sequences, small.num_kv_heads) == (1, 1) else small

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from tqkernel.gate import Difference, Verdict
+from tqkernel.parting import Parting
 
 _COLUMNS = (
     ("tokens", 6, "{0.tokens}"),
@@ -58,6 +59,9 @@ def _explanation(verdict: Verdict) -> list[str]:
     if verdict.error is not None:
         return [f"kernel stopped: {verdict.error}"]
     lines = [] if verdict.first is None else [f"first: {verdict.first}"]
+    if verdict.parting is not None:
+        what, *instruction = verdict.parting.lines()
+        lines += [f"parts: {what}", *(f"       {line}" for line in instruction)]
     worst = [f"worst: {verdict.worst_ulps} ulp apart"] if verdict.worst_ulps else []
     return [*lines, *worst, *verdict.notes]
 
@@ -107,14 +111,26 @@ def _case_record(verdict: Verdict) -> dict[str, Any]:
         "seconds": round(verdict.seconds, 4),
         "first": None if verdict.first is None else _difference_record(verdict.first),
         "error": verdict.error,
+        "parting": None if verdict.parting is None else _parting_record(verdict.parting),
         "notes": list(verdict.notes),
     }
 
 
 def _difference_record(difference: Difference) -> dict[str, Any]:
-    digits = 4 if difference.output == "out" else 8
-    bits = {name: f"0x{getattr(difference, name):0{digits}x}" for name in ("expected", "actual")}
-    return vars(difference) | bits
+    return vars(difference) | _bits(difference)
+
+
+def _parting_record(parting: Parting) -> dict[str, Any]:
+    source = None if parting.source is None else {"file": parting.source[0], "line": parting.source[1]}
+    return vars(parting) | _bits(parting) | {"source": source, "line": parting.line or None}
+
+
+def _bits(two: Difference | Parting) -> dict[str, str | None]:
+    """Bit patterns as hexadecimal strings."""
+    patterns = {"expected": two.expected, "actual": two.actual}
+    return {
+        name: None if bits is None else f"0x{bits:0{two.width // 4}x}" for name, bits in patterns.items()
+    }
 
 
 def as_junit(verdicts: Sequence[Verdict]) -> str:

@@ -8,20 +8,25 @@ import importlib
 import io
 import json
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from tqkernel.backends import Backend
-from tqkernel.gate import Verdict
+from tqkernel.explain import Failure, explain, with_commands
+from tqkernel.gate import Verdict, run_case
 from tqkernel.plan import KERNEL_ARGUMENTS
 from tqkernel.report import Progress, Table, as_json, as_junit
+from tqref import DEFAULT_PROFILE, Case, Partials, Profile
 
 STANDARD_OUTPUT = "-"
+FAILURES = "tqgate-failures"
+"""The folder for smaller cases, unless another is named."""
 _SLOW_SECONDS = 0.5
 
 
@@ -31,10 +36,25 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class Task:
-    """A verdict to come on a kernel that a backend runs."""
+    """A case for a kernel to be judged by.
+
+    build: gives the case. expected: its bits, where they are known already. command: the arguments of `tqgate`
+    that name it alone.
+    """
 
     name: str
-    judge: Callable[[Backend], Verdict]
+    build: Callable[[], Case]
+    hw_v_transpose: bool
+    profile: Profile
+    command: Sequence[str]
+    expected: Partials | None = None
+
+    def judge(self, backend: Backend, *, strict: bool = False) -> Verdict:
+        """Run the kernel on the case and compare every bit."""
+        verdict = run_case(
+            self.build(), self.hw_v_transpose, backend, self.profile, strict=strict, expected=self.expected
+        )
+        return replace(verdict, name=self.name)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +68,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where the kernel runs (default: %(default)s)",
     )
     parser.add_argument("--strict", action="store_true", help="NaNs must have the same bits, too")
+    saving = parser.add_mutually_exclusive_group()
+    saving.add_argument(
+        "--save",
+        metavar="DIR",
+        type=Path,
+        default=Path(FAILURES),
+        help="where the first case that differs is saved, shrunk (default: %(default)s)",
+    )
+    saving.add_argument("--no-save", dest="save", action="store_const", const=None, help="save nothing")
     parser.add_argument(
         "--sanitize",
         action="store_true",
@@ -82,7 +111,7 @@ def run(tasks: Sequence[Task], options: argparse.Namespace) -> int:
     backend = make_backend(options, functools.partial(announce_if_slow, progress))
     # Where JSON goes to standard output, nothing else does.
     stream = sys.stderr if options.json == STANDARD_OUTPUT else sys.stdout
-    verdicts = _judge(tasks, backend, progress, stream)
+    verdicts = _judge(tasks, backend, options, progress, stream)
     if options.json is not None:
         _write(options.json, json.dumps(as_json(verdicts), indent=1, allow_nan=False) + "\n")
     if options.junit is not None:
@@ -90,12 +119,22 @@ def run(tasks: Sequence[Task], options: argparse.Namespace) -> int:
     return 0 if all(verdict.ok for verdict in verdicts) else 1
 
 
-def _judge(tasks: Sequence[Task], backend: Backend, progress: Progress, stream: TextIO) -> list[Verdict]:
+def _judge(
+    tasks: Sequence[Task],
+    backend: Backend,
+    options: argparse.Namespace,
+    progress: Progress,
+    stream: TextIO,
+) -> list[Verdict]:
     table = Table([task.name for task in tasks], stream)
     verdicts: list[Verdict] = []
+    failures: list[Failure] = []
     for done, task in enumerate(tasks):
         progress.show(done, task.name)
-        verdict = task.judge(backend)
+        verdict = task.judge(backend, strict=options.strict)
+        if verdict.first is not None and not failures:
+            failures.append(_explained(task, verdict, backend, options))
+            verdict = failures[-1].verdict
         verdicts.append(verdict)
         progress.hide()
         table.add(verdict)
@@ -103,6 +142,28 @@ def _judge(tasks: Sequence[Task], backend: Backend, progress: Progress, stream: 
     progress.hide()
     table.finish(verdicts)
     return verdicts
+
+
+def _explained(task: Task, verdict: Verdict, backend: Backend, options: argparse.Namespace) -> Failure:
+    """The first failure's parting, smaller case, and the commands that show it again."""
+    failure = explain(verdict, task.build(), task.hw_v_transpose, backend, task.profile, options.save)
+    kernel = _kernel_arguments(options)
+    transpose = "hwtr" if task.hw_v_transpose else "swtr"
+    profile = [] if task.profile == DEFAULT_PROFILE else ["--profile", task.profile.name]
+    replay = ["replay", str(failure.saved), "--transpose", transpose, *profile]
+    return with_commands(
+        failure,
+        again=shlex.join(["tqgate", *task.command, *kernel]),
+        replay=shlex.join(["tqgate", *replay, *kernel]),
+    )
+
+
+def _kernel_arguments(options: argparse.Namespace) -> list[str]:
+    """What of a command line says which kernel is judged, and how."""
+    named = [(name, getattr(options, name)) for name in ("kernel", "listing", "arguments")]
+    arguments = [part for name, value in named if value is not None for part in (f"--{name}", value)]
+    backend = [] if options.backend == "emulator" else ["--backend", options.backend]
+    return [*backend, *arguments, *(["--strict"] if options.strict else [])]
 
 
 def _require_writable(option: str, path: Path) -> None:

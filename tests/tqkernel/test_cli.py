@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -294,13 +295,44 @@ def test_a_difference_says_where_the_two_part_and_saves_a_smaller_case(
     arguments = ["check", named.name, "far_qg8_bs16_hwtr", "--listing", str(wrong), "--save", str(saved)]
     assert main(arguments) == 1
     printed = capsys.readouterr().out
-    assert printed.count("parts at: probability, tile at token 0, token 0, row 0: 0x") == 1
+    assert printed.count("parts: probability, tile at token 0, token 0, row 0: kernel 0x") == 1
     assert f"saved as {saved / named.name}.npz" in printed
     small = Case.load(saved / f"{named.name}.npz")
-    assert (small.num_sequences, small.num_kv_heads) == (1, 1)
-    assert main(["check", named.name, "--listing", str(wrong), "--json", "-"]) == 1
-    notes = json.loads(capsys.readouterr().out)["cases"][0]["notes"]
-    assert notes[0].startswith("parts at: probability")
+    assert (small.num_sequences, small.num_kv_heads, len(small.block_ids)) == (1, 1, 1)
+    replay = next(line for line in printed.splitlines() if "replay it: tqgate " in line)
+    assert main(shlex.split(replay)[3:]) == 1
+    assert f"\n{named.name} " in capsys.readouterr().out
+
+
+def test_json_has_the_parting(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = CASES["ragged_qg8_bs16_hwtr"]
+    wrong = tmp_path / "wrong.s"
+    listing = compile_listing(named.variant, debug_locations=True)
+    wrong.write_text(listing.replace("0x3fb8aa3b", "0x3fb8aa3c"))
+    arguments = ["check", named.name, "far_qg8_bs16_hwtr", "--listing", str(wrong), "--json", "-"]
+    assert main([*arguments, "--no-save"]) == 1
+    case, other = json.loads(capsys.readouterr().out)["cases"]
+    parting = case["parting"]
+    assert (parting["stage"], parting["tile"], parting["token"], parting["row"]) == ("probability", 0, 0, 0)
+    assert int(parting["expected"], 16) - int(parting["actual"], 16) == parting["ulps"]
+    assert parting["text"].startswith("v_exp_f32") and parting["source"]["file"] == "decode.py"
+    assert listing.splitlines()[parting["line"] - 1].strip() == parting["text"]
+    assert other["bits_differing"] > 0 and other["parting"] is None
+    assert not (tmp_path / runner.FAILURES).exists()
+    assert main(arguments) == 1
+    assert (tmp_path / runner.FAILURES / f"{named.name}.npz").is_file()
+
+
+def test_a_difference_in_the_bits_of_nans_alone_is_no_parting(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "nan_query_qg8_bs16_hwtr"
+    assert main(["check", name, "--strict"]) == 1
+    assert "only bits of NaNs differ" in capsys.readouterr().out
 
 
 def test_statistics_count_an_execution(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,8 @@ from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.cases import CASES, fixtures_directory
 from tqkernel.cli import main
 from tqkernel.fixture_cases import BOUNDARY_LENGTHS, FIXTURE_CASES
-from tqkernel.fixtures import MAX_BYTES, Fixture, FixtureError, judge, load_listed, read_manifest, verify
-from tqref import DEFAULT_PROFILE, Case, MetadataField, Partials, Profile
+from tqkernel.fixtures import MAX_BYTES, Fixture, FixtureError, load_listed, read_manifest, task_of, verify
+from tqref import DEFAULT_PROFILE, PROFILES, Case, MetadataField, Partials, Profile
 from tqref.cache import read_tokens
 from tqref.numerics import bf16_to_f32
 
@@ -150,7 +150,7 @@ def test_nan_and_infinity_reach_the_expected_bits(stored: dict[str, Fixture]) ->
 @pytest.mark.parametrize("transpose", ["swtr", "hwtr"])
 @pytest.mark.parametrize("name", ["partitions2_qg16_bs32", "nan_query_qg8_bs16"])
 def test_the_kernel_gives_the_stored_bits(stored: dict[str, Fixture], name: str, transpose: str) -> None:
-    verdict = judge(stored[name], transpose, EmulatorBackend())
+    verdict = task_of(stored[name], transpose, FOLDER / f"{name}.npz").judge(EmulatorBackend())
     assert verdict.ok and verdict.name == f"{name}_{transpose}"
 
 
@@ -235,11 +235,18 @@ def test_a_foreign_file_is_refused_by_name(folder: Path, change: Callable, messa
         Fixture.load(path)
 
 
+def test_a_saved_case_is_compared_with_the_oracle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "case.npz"
+    CASES["far_qg8_bs16_hwtr"].build().save(path)
+    assert main(["replay", str(path), "--transpose", "hwtr", "--profile", "fma-chain", "--json", "-"]) == 0
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert (case["name"], case["profile"]) == ("far_qg8_bs16_hwtr", PROFILES["fma-chain"].key)
+
+
 def test_other_files_are_refused_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    CASES["far_qg8_bs16_hwtr"].build().save(folder / "case.npz")
     (folder / "text.npz").write_text("nothing of the kind")
     recording = FOLDER / "minilm_layer3_kv.npz"
-    for path in (folder / "case.npz", folder / "text.npz", recording, folder / "absent.npz"):
+    for path in (folder / "text.npz", recording, folder / "absent.npz"):
         assert usage_error(capsys, "replay", path).startswith(f"tqgate: error: {path}: ")
     (folder / "manifest.json").write_text("[]")
     assert "manifest.json: expected SHA-256" in usage_error(capsys, "replay", "--folder", folder)

@@ -87,7 +87,7 @@ def test_the_element_and_both_lines_are_named() -> None:
     assert parting.text.startswith("v_exp_f32")
     assert parting.source is not None and parting.source[0] == "decode.py"
     assert parting.ulps is not None and 0 < parting.ulps < 100
-    assert str(parting).startswith("probability, tile at token 0, token 0, row 0: 0x")
+    assert str(parting).startswith("probability, tile at token 0, token 0, row 0: kernel 0x")
 
 
 def test_a_wrong_last_step_is_no_stage() -> None:

@@ -1,0 +1,106 @@
+"""What is to be said of a kernel that is wrong: where it parts from the oracle, and a smaller case to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tqkernel.backends import Backend, RunError
+from tqkernel.backends.emulator import EmulatorBackend
+from tqkernel.gate import Difference, Verdict, compare, oracle
+from tqkernel.parting import Wave, shrink
+from tqref import Case, Profile
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A case on which a kernel differs, and what was learnt of it.
+
+    verdict: with its parting and notes. wave: recorded on the emulator, None on other backends. saved: the file
+    of the smaller case, if one was written. commands: what shows the difference again.
+    """
+
+    verdict: Verdict
+    case: Case
+    hw_v_transpose: bool
+    profile: Profile
+    wave: Wave | None
+    saved: Path | None
+    commands: tuple[str, ...] = ()
+
+
+def explain(
+    verdict: Verdict,
+    case: Case,
+    hw_v_transpose: bool,
+    backend: Backend,
+    profile: Profile,
+    save: Path | None = None,
+) -> Failure:
+    """Look into a verdict with a first difference; `save` is the folder for the smaller case.
+
+    What cannot be found out or written is a note of the verdict, never an error.
+    """
+    assert verdict.first is not None
+    failure = Failure(verdict, case, hw_v_transpose, profile, None, None)
+    if not isinstance(backend, EmulatorBackend):
+        return failure
+    try:
+        if not compare(oracle(case, profile), backend.run(case, hw_v_transpose, profile)).bits_differing:
+            return _noted(failure, _NAN_BITS if _both_nan(verdict.first) else _STORED_BITS)
+        failure = _with_parting(failure, verdict.first, backend)
+        return failure if save is None else _with_smaller_case(failure, verdict.first, backend, save)
+    except RunError as error:
+        return _noted(failure, f"could not be looked into: {error}")
+
+
+_NAN_BITS = "only bits of NaNs differ, which count because of --strict"
+_STORED_BITS = "the oracle agrees with the kernel, not with the stored bits: see tqgate fixtures verify"
+_UNRECOGNISED = "where they part is unknown: the kernel's matrix instructions are not those of the decode"
+_LAST_STEP = "parts: in the last step, from accumulator and sum to output; every stage before it agrees"
+
+
+def _with_parting(failure: Failure, first: Difference, backend: EmulatorBackend) -> Failure:
+    where = first.sequence, first.head, first.partition
+    wave = Wave(failure.case, where, failure.hw_v_transpose, backend, failure.profile)
+    parting = wave.parting()
+    found = replace(failure, wave=wave, verdict=replace(failure.verdict, parting=parting))
+    if parting is not None:
+        return found
+    return _noted(found, _LAST_STEP if wave.recognised else _UNRECOGNISED)
+
+
+def _with_smaller_case(
+    failure: Failure, first: Difference, backend: EmulatorBackend, folder: Path
+) -> Failure:
+    small = shrink(failure.case, first, failure.hw_v_transpose, backend, failure.profile)
+    path = folder / f"{failure.verdict.name}.npz"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        small.save(path)
+    except OSError as error:
+        return _noted(failure, f"a smaller case could not be saved: {error}")
+    size = f"{_count(int(small.seq_lens.sum()), 'token')}, {_count(small.num_kv_heads, 'head')}"
+    return _noted(replace(failure, saved=path), f"shrunk to {size}, saved as {path}")
+
+
+def _noted(failure: Failure, note: str) -> Failure:
+    verdict = failure.verdict
+    return replace(failure, verdict=replace(verdict, notes=(*verdict.notes, note)))
+
+
+def with_commands(failure: Failure, again: str, replay: str) -> Failure:
+    """The failure with what shows it again: all of the case, and the smaller one if it was saved."""
+    if failure.saved is None:
+        return replace(failure, commands=(again,))
+    return _noted(replace(failure, commands=(again, replay)), f"replay it: {replay}")
+
+
+def _both_nan(difference: Difference) -> bool:
+    infinity = 0x7F80 << (difference.width - 16)
+    sign = 1 << (difference.width - 1)
+    return all(bits & ~sign > infinity for bits in (difference.expected, difference.actual))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
