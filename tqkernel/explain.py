@@ -9,23 +9,27 @@ from tqkernel.backends import Backend, RunError
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.gate import Difference, Verdict, compare, oracle
 from tqkernel.parting import Wave, shrink
-from tqref import Case, Profile
+from tqref import Case, Partials, Profile
 
 
 @dataclass(frozen=True, eq=False)
 class Failure:
     """A case on which a kernel differs, and what was learnt of it.
 
-    verdict: with its parting and notes. wave: recorded on the emulator, None on other backends. saved: the file
-    of the smaller case, if one was written. commands: what shows the difference again.
+    verdict: with its parting and notes. expected, actual: what oracle and kernel write. strict: see `compare`.
+    wave: recorded on the emulator, None on other backends. saved: the file of the smaller case, if one was
+    written. commands: what shows the difference again.
     """
 
     verdict: Verdict
     case: Case
     hw_v_transpose: bool
     profile: Profile
-    wave: Wave | None
-    saved: Path | None
+    expected: Partials
+    actual: Partials
+    strict: bool
+    wave: Wave | None = None
+    saved: Path | None = None
     commands: tuple[str, ...] = ()
 
 
@@ -36,17 +40,22 @@ def explain(
     backend: Backend,
     profile: Profile,
     save: Path | None = None,
+    expected: Partials | None = None,
+    strict: bool = False,
 ) -> Failure:
     """Look into a verdict with a first difference; `save` is the folder for the smaller case.
 
-    What cannot be found out or written is a note of the verdict, never an error.
+    expected: bits known already, instead of the oracle's. What cannot be found out or written is a note of the
+    verdict, never an error.
     """
     assert verdict.first is not None
-    failure = Failure(verdict, case, hw_v_transpose, profile, None, None)
+    derived, actual = oracle(case, profile), backend.run(case, hw_v_transpose, profile)
+    expected = derived if expected is None else expected
+    failure = Failure(verdict, case, hw_v_transpose, profile, expected, actual, strict)
     if not isinstance(backend, EmulatorBackend):
         return failure
     try:
-        if not compare(oracle(case, profile), backend.run(case, hw_v_transpose, profile)).bits_differing:
+        if not compare(derived, actual).bits_differing:
             return _noted(failure, _NAN_BITS if _both_nan(verdict.first) else _STORED_BITS)
         failure = _with_parting(failure, verdict.first, backend)
         return failure if save is None else _with_smaller_case(failure, verdict.first, backend, save)

@@ -16,7 +16,7 @@ from tqref.numerics import bf16_to_f32
 if TYPE_CHECKING:
     from tqkernel.parting import Parting
 
-_OUTPUTS = ("max_logits", "exp_sums", "out")
+OUTPUTS = ("max_logits", "exp_sums", "out")
 """In the order a wave computes them: of two that differ at the same row, the earlier is nearer the cause."""
 
 
@@ -161,13 +161,55 @@ def compare(expected: Partials, actual: Partials, *, strict: bool = False) -> Co
     Raises ValueError when the two have different shapes or dtypes.
     """
     found = [
-        _compare_output(name, getattr(expected, name), getattr(actual, name), strict) for name in _OUTPUTS
+        _compare_output(name, getattr(expected, name), getattr(actual, name), strict) for name in OUTPUTS
     ]
     firsts = [comparison.first for comparison in found if comparison.first is not None]
     return Comparison(
         bits_differing=sum(comparison.bits_differing for comparison in found),
-        first=min(firsts, key=lambda it: (it.sequence, it.head, it.partition, it.row), default=None),
+        first=min(firsts, key=_place, default=None),
         worst_ulps=max(comparison.worst_ulps for comparison in found),
+    )
+
+
+def differences(expected: Partials, actual: Partials, *, strict: bool = False) -> list[Difference]:
+    """Every element that differs, in order of sequence, head, partition and row. See `compare`."""
+    found = []
+    for name in OUTPUTS:
+        two = _bits(getattr(expected, name)), _bits(getattr(actual, name))
+        places = np.argwhere(differing_bits(*two, strict=strict)).tolist()
+        found += [_difference(name, tuple(place), *two) for place in places]
+    return sorted(found, key=_place)
+
+
+def differing_bits(expected: NDArray[Any], actual: NDArray[Any], *, strict: bool = False) -> NDArray[Any]:
+    """The bits in which two outputs of the same shape and dtype differ; see `compare` for NaNs."""
+    expected, actual = _bits(expected), _bits(actual)
+    differing: NDArray[Any] = expected ^ actual
+    if not strict:
+        differing[np.isnan(_values(expected)) & np.isnan(_values(actual))] = 0
+    return differing
+
+
+def _place(difference: Difference) -> tuple[int, ...]:
+    return difference.sequence, difference.head, difference.partition, difference.row
+
+
+def _difference(
+    name: str, place: tuple[int, ...], expected: NDArray[Any], actual: NDArray[Any]
+) -> Difference:
+    """The difference of two outputs' bits at `place`."""
+    sequence, head, partition, row, *dim = place
+    want, got = int(expected[place]), int(actual[place])
+    return Difference(
+        name,
+        sequence,
+        head,
+        partition,
+        row,
+        dim=dim[0] if dim else None,
+        expected=want,
+        actual=got,
+        ulps=distance(want, got, 8 * expected.itemsize),
     )
 
 
@@ -176,33 +218,16 @@ def _compare_output(name: str, expected: NDArray[Any], actual: NDArray[Any], str
         raise ValueError(
             f"{name}: expected {expected.dtype}{list(expected.shape)}, got {actual.dtype}{list(actual.shape)}"
         )
-    expected_bits, actual_bits = _bits(expected), _bits(actual)
-    expected_nan, actual_nan = np.isnan(_values(expected_bits)), np.isnan(_values(actual_bits))
-    differing = expected_bits ^ actual_bits
-    if not strict:
-        differing[expected_nan & actual_nan] = 0
+    expected, actual = _bits(expected), _bits(actual)
+    differing = differing_bits(expected, actual, strict=strict)
     places = np.argwhere(differing)
     if not len(places):
         return Comparison()
-    ulps = np.abs(ordinal(expected_bits) - ordinal(actual_bits))
-    numbers = ~(expected_nan | actual_nan)
-    place = tuple(places[0].tolist())
-    sequence, head, partition, row, *dim = place
-    first = Difference(
-        name,
-        sequence,
-        head,
-        partition,
-        row,
-        dim=dim[0] if dim else None,
-        expected=int(expected_bits[place]),
-        actual=int(actual_bits[place]),
-        ulps=int(ulps[place]) if numbers[place] else None,
-    )
+    ulps = distances(expected, actual)[differing != 0]
     return Comparison(
         bits_differing=int(np.bitwise_count(differing).sum()),
-        first=first,
-        worst_ulps=int(ulps[numbers & (differing != 0)].max(initial=0)),
+        first=_difference(name, tuple(places[0].tolist()), expected, actual),
+        worst_ulps=int(ulps[np.isfinite(ulps)].max(initial=0)),
     )
 
 
@@ -218,7 +243,7 @@ def largest_error(actual: NDArray[Any], expected: NDArray[Any]) -> float:
 
 
 def _num_bits(partials: Partials) -> int:
-    return sum(8 * int(getattr(partials, name).nbytes) for name in _OUTPUTS)
+    return sum(8 * int(getattr(partials, name).nbytes) for name in OUTPUTS)
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -27,6 +28,8 @@ from tqref import DEFAULT_PROFILE, Case, Partials, Profile
 STANDARD_OUTPUT = "-"
 FAILURES = "tqgate-failures"
 """The folder for smaller cases, unless another is named."""
+REPORTED = 4
+"""Cases that a report explains; without one it is the first."""
 _SLOW_SECONDS = 0.5
 
 
@@ -61,6 +64,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that judges a kernel; `run` reads them."""
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON too; - for standard output")
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
+    parser.add_argument(
+        "--report",
+        metavar="DIR",
+        type=Path,
+        help="write a page to read in a browser, with pictures; needs matplotlib",
+    )
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
@@ -107,11 +116,17 @@ def run(tasks: Sequence[Task], options: argparse.Namespace) -> int:
         target = getattr(options, option)
         if target not in (None, STANDARD_OUTPUT):
             _require_writable(option, Path(target))
+    if options.report is not None:
+        _require_folder(options.report)
     progress = Progress(len(tasks), sys.stderr)
     backend = make_backend(options, functools.partial(announce_if_slow, progress))
     # Where JSON goes to standard output, nothing else does.
     stream = sys.stderr if options.json == STANDARD_OUTPUT else sys.stdout
-    verdicts = _judge(tasks, backend, options, progress, stream)
+    verdicts, failures = _judge(tasks, backend, options, progress, stream)
+    if options.report is not None:
+        from tqkernel.page import write_page  # matplotlib is slow to import, and optional
+
+        print(f"report: {write_page(options.report, verdicts, failures)}", file=stream)
     if options.json is not None:
         _write(options.json, json.dumps(as_json(verdicts), indent=1, allow_nan=False) + "\n")
     if options.junit is not None:
@@ -125,14 +140,15 @@ def _judge(
     options: argparse.Namespace,
     progress: Progress,
     stream: TextIO,
-) -> list[Verdict]:
+) -> tuple[list[Verdict], list[Failure]]:
     table = Table([task.name for task in tasks], stream)
     verdicts: list[Verdict] = []
     failures: list[Failure] = []
+    most = 1 if options.report is None else REPORTED
     for done, task in enumerate(tasks):
         progress.show(done, task.name)
         verdict = task.judge(backend, strict=options.strict)
-        if verdict.first is not None and not failures:
+        if verdict.first is not None and len(failures) < most:
             failures.append(_explained(task, verdict, backend, options))
             verdict = failures[-1].verdict
         verdicts.append(verdict)
@@ -141,12 +157,21 @@ def _judge(
         progress.show(done + 1, task.name)
     progress.hide()
     table.finish(verdicts)
-    return verdicts
+    return verdicts, failures
 
 
 def _explained(task: Task, verdict: Verdict, backend: Backend, options: argparse.Namespace) -> Failure:
     """The first failure's parting, smaller case, and the commands that show it again."""
-    failure = explain(verdict, task.build(), task.hw_v_transpose, backend, task.profile, options.save)
+    failure = explain(
+        verdict,
+        task.build(),
+        task.hw_v_transpose,
+        backend,
+        task.profile,
+        save=options.save,
+        expected=task.expected,
+        strict=options.strict,
+    )
     kernel = _kernel_arguments(options)
     transpose = "hwtr" if task.hw_v_transpose else "swtr"
     profile = [] if task.profile == DEFAULT_PROFILE else ["--profile", task.profile.name]
@@ -172,6 +197,16 @@ def _require_writable(option: str, path: Path) -> None:
         path.open("a").close()
     except OSError as error:
         raise UsageError(f"--{option}: {error}") from error
+
+
+def _require_folder(path: Path) -> None:
+    """Find out before the work that a report can be drawn, and written there."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--report: expected matplotlib, got no such package: pip install 'tqgate[report]'")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--report: {error}") from error
 
 
 def _write(target: str, text: str) -> None:
