@@ -28,6 +28,7 @@ import flydsl.expr as fx
 from flydsl._mlir import ir
 from flydsl._mlir.dialects import llvm
 from flydsl.expr import rocdl
+from flydsl.expr.meta import dsl_loc_tracing
 from flydsl.expr.typing import T
 
 from tqkernel.plan import KERNEL_ARGUMENTS, WAVE_LANES, Variant, check_arguments
@@ -107,6 +108,7 @@ def _f32(values: list[Any]) -> Any:
     return fx.Vector.from_elements(values, dtype=fx.Float32)
 
 
+@dsl_loc_tracing  # rocdl's own functions have no location
 def _exchange(value: Any, swap: Any) -> tuple[Any, Any]:
     """Both outcomes of a permlane swap of an f32 with itself: every lane gets its own group's value and the
     value of the group it is paired with, in an order that depends on the lane."""
@@ -190,6 +192,7 @@ def softmax_step(scores: list[Any], state: Softmax) -> tuple[list[Any], Any, Sof
     return probabilities, rescale, Softmax(maximum, state.sum * rescale + total)
 
 
+@dsl_loc_tracing
 def _exp2(value: Any) -> Any:
     """The bare `v_exp_f32`: 1 ulp, subnormals flushed."""
     return fx.Float32(rocdl.exp2(T.f32, value.ir_value()))

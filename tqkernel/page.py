@@ -41,7 +41,8 @@ def write_page(folder: Path, verdicts: Sequence[Verdict], failures: Sequence[Fai
     folder.mkdir(parents=True, exist_ok=True)
     sections = [_failure(failure, folder) for failure in failures]
     failed = sum(not verdict.ok for verdict in verdicts)
-    outcome = f"{failed} of {len(verdicts)} cases FAILED" if failed else f"{len(verdicts)} cases ok"
+    all_cases = "1 case" if len(verdicts) == 1 else f"{len(verdicts)} cases"
+    outcome = f"{failed} of {all_cases} FAILED" if failed else f"{all_cases} ok"
     unexplained = failed - len(failures)
     note = f"<p>The first {len(failures)} that differ are explained below.</p>" if unexplained and failures else ""
     body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, failures), *sections])
@@ -136,8 +137,7 @@ def _failure(failure: Failure, folder: Path) -> str:
     parts = [
         _summary(failure, found),
         _parting(failure, folder),
-        f'<div class="figures">{"".join(_figures(failure, folder))}</div>',
-        _involved(failure),
+        f'<div class="figures">{"".join(_figures(failure, folder))}<div>{_involved(failure)}</div></div>',
         _disagreeing(found),
         _commands(failure),
     ]
@@ -164,7 +164,8 @@ def _summary(failure: Failure, found: Sequence[Difference]) -> str:
 
 def _parting(failure: Failure, folder: Path) -> str:
     parting, wave = failure.verdict.parting, failure.wave
-    notes = "".join(f"<p>{_text(note)}</p>" for note in failure.verdict.notes)
+    news = [note for note in failure.verdict.notes if not any(line in note for line in failure.commands)]
+    notes = "".join(f"<p>{_text(note)}</p>" for note in news)
     if parting is None or wave is None:
         return f"<h3>Where they part</h3>{notes or '<p>Only the emulator can tell.</p>'}"
     axes = {"tile at token": parting.tile, "token": parting.token, "row": parting.row, "dim": parting.dim}
@@ -320,15 +321,15 @@ def _involved(failure: Failure) -> str:
     rows = [
         [
             _text(entry.name),
+            _content(entry),
             str(entry.token),
             str(entry.slot),
             _code(f"{entry.offset:#06x}"),
             _code(f"{start + entry.offset:#x}"),
-            _content(entry),
         ]
         for entry in entries
     ]
-    table = _table(["what", "token", "slot", "in block", "in cache", "bytes"], rows, (1, 2))
+    table = _table(["what", "bytes", "token", "slot", "in block", "in cache"], rows, (2, 3))
     title = f"<h3>Bytes involved, of block {block}</h3>"
     return title + (table if len(rows) <= _FEW else _details(f"{len(rows)} runs of bytes", table))
 
@@ -338,39 +339,43 @@ def _content(entry: Involved) -> str:
     shown = [f"{byte:02x}" for byte in entry.content]
     if entry.of_dim is not None:
         shown[entry.of_dim] = f"<mark>{shown[entry.of_dim]}</mark>"
+    kind = "bytes long" if entry.size > 2 else "bytes"
     value = f" = {np.frombuffer(entry.content, '<f2')[0]:.6g}" if entry.size == 2 else ""
-    return f'<code class="bytes">{" ".join(shown)}</code>{value}'
+    return f'<code class="{kind}">{" ".join(shown)}</code>{value}'
 
 
 def _disagreeing(found: Sequence[Difference]) -> str:
     rows = [
         [
-            _text(entry.output),
-            *(str(getattr(entry, axis)) for axis in ("sequence", "head", "partition", "row")),
-            "" if entry.dim is None else str(entry.dim),
-            *(cell for bits in (entry.actual, entry.expected) for cell in _hex_and_value(bits, entry.width)),
+            _code(f"{entry.output}[{','.join(map(str, _place(entry)))}]"),
+            *(_hex_and_value(bits, entry.width) for bits in (entry.actual, entry.expected)),
             "NaN" if entry.ulps is None else f"{entry.ulps:,}",
         ]
         for entry in found[:MOST_DIFFERENCES]
     ]
-    header = ["output", "seq", "head", "part", "row", "dim", "kernel", "", "oracle", "", "ulps"]
-    table = _table(header, rows, (1, 2, 3, 4, 5, 7, 9, 10))
+    table = _table(["element", "kernel", "oracle", "ulps"], rows, (3,))
     left = len(found) - len(rows)
     more = f"<p>And {left:,} more.</p>" if left else ""
-    return f"<h3>Values that disagree</h3>{table}{more}"
+    axes = "<p>Elements by sequence, KV head, partition, query row and, of out, dim.</p>"
+    return f"<h3>Values that disagree</h3>{axes}{table}{more}"
 
 
-def _hex_and_value(bits: int, width: int) -> tuple[str, str]:
+def _place(entry: Difference) -> list[int]:
+    axes = entry.sequence, entry.head, entry.partition, entry.row, entry.dim
+    return [index for index in axes if index is not None]
+
+
+def _hex_and_value(bits: int, width: int) -> str:
     pattern, value = describe_bits(bits, width).split(" ")
-    return _code(pattern), _text(value.strip("()"))
+    return f"{_code(pattern)} <span>{_text(value.strip('()'))}</span>"
 
 
 def _commands(failure: Failure) -> str:
     if not failure.commands:
         return ""
     lines = "\n".join(_text(command) for command in failure.commands)
-    smaller = " The second runs the smaller case alone." if len(failure.commands) > 1 else ""
-    return f'<h3>To see it again</h3><pre class="wrap">{lines}</pre><p>{smaller}</p>'
+    smaller = "<p>The second runs the smaller case alone.</p>" if len(failure.commands) > 1 else ""
+    return f'<h3>To see it again</h3><pre class="wrap">{lines}</pre>{smaller}'
 
 
 # ---------------------------------------------------------------- the page itself
@@ -397,14 +402,17 @@ pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; padding: .6rem; }
 mark { background: var(--mark); color: inherit; }
 .wide { overflow-x: auto; margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .88rem; overflow-wrap: normal; }
-th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
+th, td { text-align: left; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
   white-space: nowrap; }
 th { color: var(--faint); font-weight: 500; } .n { text-align: right; font-variant-numeric: tabular-nums; }
-.bytes { display: inline-block; width: 47ch; max-width: 60vw; white-space: normal; }
+.bytes { display: inline-block; max-width: 24ch; } .bytes.long { width: 24ch; white-space: normal; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 0 2rem;
   align-items: start; }
-figure { margin: 0; max-width: 36rem; } figure img { width: 100%; height: auto; display: block; }
+figure { margin: 0; max-width: 32rem; } figure img { width: 100%; height: auto; display: block; }
+td span { display: inline-block; min-width: 6.5rem; }
 figcaption { color: var(--faint); font-size: .88rem; } summary { cursor: pointer; padding: .3rem 0; }
+@media (max-width: 40rem) { table { font-size: .82rem; } td code { font-size: .78rem; }
+  th, td { padding-right: .6rem; } td span { display: block; min-width: 0; } }
 """
 
 _PAGE = """<!DOCTYPE html>

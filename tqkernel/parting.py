@@ -315,47 +315,68 @@ class Wave:
         None if all stages agree (then the last step, from accumulator and sum to output, is wrong), or if the
         stages up to the parting are not `recognised`.
         """
-        for tile, scores, outputs in self._matrices():
-            parting = next(_tile_partings(self._recording, tile, scores, outputs, self._rows), None)
+        for tile, scores, outputs, window in self._matrices():
+            parting = next(_tile_partings(self._recording, tile, scores, outputs, window, self._rows), None)
             if parting is not None:
                 return parting
         return None
 
     def stage_errors(self) -> dict[str, NDArray[np.float64]]:
-        """Largest distance, in ulps, of what goes into and comes out of the matrix instructions of each tile.
+        """Largest distance of kernel and oracle, in ulps, at each stage of each tile.
 
-        float64 [tiles] for each stage; infinite where only one of two is a NaN. Fewer tiles than the oracle's
-        if the others are not `recognised`.
+        float64 [tiles] for each of STAGES; infinite where only one of two is a NaN, or where nothing like the stage
+        was computed. Fewer tiles than the oracle's if the others are not `recognised`.
         """
         errors: dict[str, list[float]] = {name: [] for name in STAGES}
-        for tile, scores, outputs in self._matrices():
-            products = _by_token("score", tile.products[-1], tile, self._rows, live_only=True)
-            compared = {
+        for tile, scores, outputs, window in self._matrices():
+            # What goes into and comes out of matrix instructions is where it is; the rest is found by its value.
+            anchored = {
                 "key": [(_keys(tile, chunk), matrix.a) for chunk, matrix in enumerate(scores)],
-                "score": [(products, scores[-1].d)],
-                "probability": [(_probability_pairs(tile, self._rows), outputs[0].b)],
+                "score": [(_by_token("", tile.products[-1], tile, self._rows, live_only=True), scores[-1].d)],
                 "value": [(_values(tile, chunk), matrix.a) for chunk, matrix in enumerate(outputs)],
                 "accumulator": [
-                    (_by_dim("accumulator", tile.accumulator, chunk, self._rows), matrix.d)
+                    (_by_dim("", tile.accumulator, chunk, self._rows), matrix.d)
                     for chunk, matrix in enumerate(outputs)
                 ],
             }
-            for name, registers in compared.items():
+            for name, registers in anchored.items():
                 pairs = (pair for wanted, got in registers for pair in zip(wanted, got, strict=True))
                 errors[name].append(max(_largest_distance(want, got) for want, got in pairs))
-        return {name: np.array(found) for name, found in errors.items()}
+            found = {
+                "maximum": _by_row("", tile.maximum, self._rows),
+                "probability": _by_token("", tile.probabilities, tile, self._rows, live_only=False),
+                "rescale": _by_row("", tile.rescale, self._rows),
+                "sum": _by_row("", tile.total, self._rows),
+            }
+            for name, wanted in found.items():
+                errors[name].append(max(self._distance_of_nearest(want, window) for want in wanted))
+        return {name: np.array(errors[name]) for name in STAGES}
 
-    def _matrices(self) -> Iterator[tuple[Tile, list[_Matrix], list[_Matrix]]]:
-        """Each tile with its matrix instructions: of the scores, and of the output in order of their dims."""
+    def _distance_of_nearest(self, want: _Expected, window: slice) -> float:
+        if self._recording.find(want):
+            return 0.0
+        nearest = _nearest(self._recording, want, window)
+        return np.inf if nearest is None else _largest_distance(want, self._recording.trace.values[nearest])
+
+    def _matrices(self) -> Iterator[tuple[Tile, list[_Matrix], list[_Matrix], slice]]:
+        """Each tile with its matrix instructions, of the scores and, in order of their dims, of the output.
+
+        And the part of the trace in which the rest of the tile is computed: from its scores to the next tile's.
+        """
+        recording = self._recording
         for index, tile in enumerate(self.tiles):
-            scores = self._recording.scores[_SCORES_PER_TILE * index :][:_SCORES_PER_TILE]
-            outputs = self._recording.outputs[_OUTPUTS_PER_TILE * index :][:_OUTPUTS_PER_TILE]
+            scores = recording.scores[_SCORES_PER_TILE * index :][: _SCORES_PER_TILE + 1]
+            outputs = recording.outputs[_OUTPUTS_PER_TILE * index :][:_OUTPUTS_PER_TILE]
             if len(scores) < _SCORES_PER_TILE or len(outputs) < _OUTPUTS_PER_TILE:
                 return
-            yield tile, scores, sorted(outputs, key=lambda matrix: self._chunk_of_row[matrix.row])
+            last = scores[_SCORES_PER_TILE - 1].at
+            past = scores[-1].at if len(scores) > _SCORES_PER_TILE else len(recording.trace.rows)
+            window = slice(last, max(past, *(matrix.at + 1 for matrix in outputs)))
+            ordered = sorted(outputs, key=lambda matrix: self._chunk_of_row[matrix.row])
+            yield tile, scores[:_SCORES_PER_TILE], ordered, window
 
 
-STAGES = ("key", "score", "probability", "value", "accumulator")
+STAGES = ("key", "score", "maximum", "probability", "rescale", "value", "accumulator", "sum")
 """What `Wave.stage_errors` tells apart, in the order in which a tile computes it."""
 
 
@@ -376,10 +397,14 @@ def find_parting(
 
 
 def _tile_partings(
-    recording: _Recording, tile: Tile, scores: Sequence[_Matrix], outputs: Sequence[_Matrix], rows: Mask
+    recording: _Recording,
+    tile: Tile,
+    scores: Sequence[_Matrix],
+    outputs: Sequence[_Matrix],
+    window: slice,
+    rows: Mask,
 ) -> Iterator[Parting]:
-    """Differences of a tile, in the order the decode computes its stages; `outputs` by their dims."""
-    window = slice(scores[-1].at, max(matrix.at for matrix in outputs) + 1)
+    """Differences of a tile, in the order the decode computes its stages; see `Wave._matrices`."""
     for chunk, matrix in enumerate(scores):
         yield from _anchored(recording, tile, _keys(tile, chunk), matrix, matrix.a)
         stage = f"score after dims {32 * chunk}..{32 * chunk + 31}"
@@ -448,20 +473,26 @@ def _missing(
     for want in expected:
         if recording.find(want):
             continue
-        values = recording.trace.values[window]
-        apart = np.abs(ordinal(values[:, want.lanes]) - ordinal(want.bits[want.lanes]))
-        close = (apart < _CLOSE).sum(axis=1) + (apart == 0).sum(axis=1)
-        # A constant that happens to fit many lanes is no attempt at the stage.
-        close[(values == values[:, :1]).all(axis=1)] = 0
-        nearest = int(close.argmax())
+        nearest = _nearest(recording, want, window)
         lane = int(np.flatnonzero(want.lanes)[0])
-        if close[nearest] < want.lanes.sum():
+        if nearest is None:
             yield _parting(recording, tile, want, (lane, 0), None, None)
             return
-        wrong = _wrong_lane(want, values[nearest]) or (lane, 0)
-        row = int(recording.trace.rows[window][nearest])
-        yield _parting(recording, tile, want, wrong, values[nearest], row)
+        values = recording.trace.values[nearest]
+        wrong = _wrong_lane(want, values) or (lane, 0)
+        yield _parting(recording, tile, want, wrong, values, int(recording.trace.rows[nearest]))
         return
+
+
+def _nearest(recording: _Recording, want: _Expected, window: slice) -> int | None:
+    """Where in the trace, within the window, the likeliest attempt at a value is; None if nothing comes close."""
+    values = recording.trace.values[window]
+    apart = np.abs(ordinal(values[:, want.lanes]) - ordinal(want.bits[want.lanes]))
+    close = (apart < _CLOSE).sum(axis=1) + (apart == 0).sum(axis=1)
+    # A constant that happens to fit many lanes is no attempt at the stage.
+    close[(values == values[:, :1]).all(axis=1)] = 0
+    nearest = int(close.argmax())
+    return window.start + nearest if close[nearest] >= want.lanes.sum() else None
 
 
 def _parting(

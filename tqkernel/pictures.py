@@ -16,15 +16,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from tqkernel.involved import Involved
 from tqref.layout import DATA_BYTES, HEAD_SIZE, METADATA_BYTES, PACKED_BYTES, CacheLayout, MetadataField
 
 WIDTH = 5.2
-"""Inches. Text of 10 points is then legible on a phone, and not too large at the width of a column."""
-_DPI = 240
-_SIZE = 10
+"""Inches. Text of 11 points is then legible on a phone, and not too large at the width of a column."""
+_DPI = 180
+_SIZE = 11
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,22 @@ def _plain(axes: Axes, theme: Theme) -> None:
     axes.tick_params(colors=theme.ink, labelsize=_SIZE, length=3, color=theme.faint)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    for label in (axes.xaxis.label, axes.yaxis.label, axes.title):
+    for label in (axes.xaxis.label, axes.yaxis.label):
         label.set_color(theme.ink)
         label.set_fontsize(_SIZE)
 
 
+def _title(axes: Axes, text: str, theme: Theme) -> None:
+    axes.set_title(text, loc="left", size=_SIZE, color=theme.ink)
+
+
 def _colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], label: str, theme: Theme) -> None:
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=40, fraction=0.08, pad=0.02)
+    if isinstance(image.norm, LogNorm):
+        bar.formatter = FuncFormatter(lambda value, position: f"{value:g}")
+    else:
+        bar.locator = MaxNLocator(integer=True)
+    bar.update_ticks()
     bar.ax.tick_params(colors=theme.ink, labelsize=_SIZE)
     bar.outline.set_visible(False)
     bar.set_label(label, color=theme.ink, size=_SIZE)
@@ -93,7 +103,7 @@ def _colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], label: str, th
 
 # ---------------------------------------------------------------- differing bits
 
-_GAP, _WIDE = 3, 7
+_GAP, _WIDE = 4, 10
 """Columns between the dims and the two outputs of one value a row, and of each of these."""
 
 
@@ -126,11 +136,11 @@ def _draw_differing_bits(
         )
         axes.set_yticks(range(0, rows, 2 if rows <= 8 else 4))
         axes.set_ylabel("query row")
-        axes.set_xticks([0, 32, 64, 96, HEAD_SIZE - 1, *middles], ["0", "32", "64", "96", "127", "max", "sum"])
+        axes.set_xticks([0, 32, 64, 96, *middles], ["0", "32", "64", "96", "max", "sum"])
         total = sum(int(part.sum()) for part in counts.values())
-        axes.set_title(f"partition {number}: {total} bits differ", loc="left")
+        _title(axes, f"partition {number}: {total} bits differ", theme)
         _plain(axes, theme)
-    panels[-1].set_xlabel("dim of out; running maximum and sum of the row")
+    panels[-1].set_xlabel("dim of out; then the row's max_logits and exp_sums")
     _colour_bar(figure, image, list(panels), "differing bits of an element", theme)
     return _png(figure, theme)
 
@@ -170,7 +180,7 @@ def _draw_distances(
     for edge in range(1, len(columns)) if len(columns) <= 64 else ():
         axes.axvline(edge - 0.5, color=theme.page, linewidth=0.75)
     if marked is not None:
-        box = Rectangle((marked - 0.5, -0.5), 1, len(rows), fill=False, edgecolor=theme.ink, linewidth=1.5)
+        box = Rectangle((marked - 0.5, -0.5), 1, len(rows), fill=False, edgecolor=theme.ink, linewidth=1.5, zorder=3)
         box.set_clip_on(False)
         axes.add_patch(box)
     step = -(-len(columns) // 8)
@@ -178,7 +188,7 @@ def _draw_distances(
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_xlabel(label)
     _plain(axes, theme)
-    note = ", violet where only one is a NaN" if np.isinf(ulps).any() else ""
+    note = ", violet: NaN or nothing alike" if np.isinf(ulps).any() else ""
     _colour_bar(figure, image, [axes], f"largest distance in ulps{note}", theme)
     return _png(figure, theme)
 
@@ -193,8 +203,8 @@ def block_layout(layout: CacheLayout, marked: Sequence[Involved] = ()) -> Draw:
 
 def _draw_block_layout(layout: CacheLayout, marked: Sequence[Involved], theme: Theme) -> bytes:
     slots, heads = layout.kv_block_size, layout.num_kv_heads
-    figure = _figure(1.6 + 0.12 * slots + 0.16 * heads * len(MetadataField))
-    data, metadata = figure.subplots(2, 1, height_ratios=[0.12 * slots, 0.16 * heads * len(MetadataField)])
+    figure = _figure(1.6 + 0.12 * slots + 0.19 * heads * len(MetadataField))
+    data, metadata = figure.subplots(2, 1, height_ratios=[0.12 * slots, 0.19 * heads * len(MetadataField)])
     across = layout.key_offset(1, 0) - layout.key_offset(0, 0)
     below = layout.metadata_offset(MetadataField.VALUE_SCALE, 0, 0) - layout.metadata_start
 
@@ -226,7 +236,7 @@ def _draw_block_layout(layout: CacheLayout, marked: Sequence[Involved], theme: T
         [f"head {head}" if heads <= 6 else str(head) for head in range(heads)],
     )
     data.set_xlabel("head: 64 bytes of key nibbles, then 64 of value nibbles".replace("64", str(PACKED_BYTES)))
-    data.set_title(f"data, from byte 0, {across} bytes a slot", loc="left")
+    _title(data, f"data, from byte 0, {across} bytes a slot", theme)
     names = ("norm", "scale", "zero")
     metadata.set_xlim(0, below)
     metadata.set_ylim(heads * len(MetadataField) - 0.5, -0.5)
@@ -240,7 +250,7 @@ def _draw_block_layout(layout: CacheLayout, marked: Sequence[Involved], theme: T
         [METADATA_BYTES * (slot + 0.5) for slot in range(0, slots, 4)], [str(s) for s in range(0, slots, 4)]
     )
     metadata.set_xlabel("slot")
-    metadata.set_title(f"metadata, from byte {layout.metadata_start}, fp16 by head and field", loc="left")
+    _title(metadata, f"metadata, from byte {layout.metadata_start}, fp16 by head and field", theme)
     for axes in (data, metadata):
         _plain(axes, theme)
         axes.tick_params(axis="x", length=0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import tqkernel.decode
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.cases import CASES
 from tqkernel.compile import compile_listing
@@ -86,6 +88,7 @@ def test_the_element_and_both_lines_are_named() -> None:
     assert (parting.tile, parting.token, parting.row, parting.dim) == (0, 0, 0, None)
     assert parting.text.startswith("v_exp_f32")
     assert parting.source is not None and parting.source[0] == "decode.py"
+    assert "probabilities = [_exp2(" in Path(tqkernel.decode.__file__).read_text().splitlines()[parting.source[1] - 1]
     assert parting.ulps is not None and 0 < parting.ulps < 100
     assert str(parting).startswith("probability, tile at token 0, token 0, row 0: kernel 0x")
 

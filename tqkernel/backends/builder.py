@@ -65,7 +65,7 @@ class BuilderBackend(EmulatorBackend):
 
     def _compile(self, built: Any, case: Case) -> Kernel:
         launch = _launch_of(built, case)
-        program = read_listing(compile_launcher(launch.launcher, *launch.arguments))
+        program = read_listing(compile_launcher(launch.launcher, *launch.arguments, debug_locations=True))
         names = [name for name in launch.names if name in ARGUMENT_NAMES]
         # A launcher may need sizes for its grid that it does not pass on to the kernel.
         candidates = [self._named] if self._named else [names, [name for name in names if name in _POINTERS]]

@@ -835,8 +835,9 @@ def parse_listing(text: str, kernel: str | None = None) -> Program:
         if not inside:
             continue
         if line.startswith("."):
-            if match := re.match(r"\.loc\s+(\d+)\s+(\d+)", line):
-                location = (files.get(match[1], "?"), int(match[2]))
+            if match := re.match(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)", line):
+                # LLVM writes column 0 where all it knows is the function.
+                location = (files.get(match[1], "?"), int(match[2])) if int(match[3]) else None
             elif line.startswith((".section", ".rodata", ".amdgpu_metadata")):
                 inside = False
             continue

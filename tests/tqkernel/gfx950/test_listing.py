@@ -89,6 +89,11 @@ def test_source_locations_are_read() -> None:
     assert kernel.locations[int(kernel.lines[0])] == ("kernel.py", 42)
 
 
+def test_the_line_of_a_function_is_no_location() -> None:
+    kernel = program('\t.file\t1 "kernel.py"\n\t.loc\t1 42 7\n\t.loc\t1 9 0\n\tv_mov_b32_e32 v1, v2')
+    assert kernel.locations == {}
+
+
 @pytest.mark.parametrize("triple", ["amdgcn-amd-amdhsa--gfx942", "amdgcn-amd-amdhsa-unknown-gfx942"])
 def test_the_target_is_the_end_of_the_triple(triple: str) -> None:
     listing = f'\t.amdgcn_target "{triple}"\nk:\n\ts_endpgm\n.Lfunc_end0:\n\t.amdhsa_kernel k\n\t.end_amdhsa_kernel\n'
