@@ -172,10 +172,10 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         help="measure speed and memory",
-        description="Measure speed and memory, what is compared side by side in one run. "
-        + " ".join(f"{name}: {function.__doc__}" for name, function in SUBJECTS.items()),
+        description="Measure speed and memory, what is compared side by side in one run.",
     )
-    parser.add_argument("subject", choices=SUBJECTS)
+    subjects = (f"{name}: {(function.__doc__ or '').rstrip('.')}" for name, function in SUBJECTS.items())
+    parser.add_argument("subject", choices=SUBJECTS, help="; ".join(subjects))
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.set_defaults(run=_run)
 

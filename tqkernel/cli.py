@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tqkernel import bench, explore, fixtures, runner
 from tqkernel.backends import KernelError, UnavailableError
@@ -42,22 +42,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except (UsageError, KernelError, UnavailableError) as error:
-        parser.error(str(error))
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
     except BrokenPipeError:
         # Whoever was reading has seen enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt:
+        parser.exit(130, f"\n{parser.prog}: interrupted\n")
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a command line, and where to read on."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help says more\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tqgate",
-        description="A bit-exact gate for TurboQuant 4-bit decode kernels on gfx950, with no GPU.",
+        description="A bit-exact gate for TurboQuant 4-bit paged attention decode kernels: the compiled gfx950 kernel "
+        "is executed on the CPU, and every bit that it writes compared with an oracle's.",
+        epilog="Exits 0 when all is well, 1 when a bit differs or a kernel does not finish, 2 for bad usage. "
+        "tqgate COMMAND --help says more.",
     )
     parser.add_argument("--version", action="version", version=f"tqgate {_version()}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_check, _add_isa, explore.add_command, bench.add_command, fixtures.add_commands):
+    commands = parser.add_subparsers(required=True, title="commands", metavar="COMMAND")
+    for add in (_add_check, fixtures.add_commands, explore.add_command, _add_isa, bench.add_command):
         add(commands)
     return parser
 
@@ -129,34 +141,42 @@ def _select(patterns: Sequence[str]) -> list[NamedCase]:
 def _add_isa(commands: Any) -> None:
     parser = commands.add_parser(
         "isa",
-        help="print the kernel's gfx950 assembly",
-        description="Compile one variant of the kernel for gfx950 and print its assembly listing.",
+        help="print the kernel's gfx950 assembly, what a tile costs, or what of a listing is emulated",
+        description="Compile one variant of the kernel for gfx950 and print its assembly listing, or what is in it.",
     )
     parser.add_argument(
         "--query-group-size",
         type=int,
         choices=SUPPORTED_QUERY_GROUP_SIZES,
         default=8,
-        help="(default: %(default)s)",
+        help="query heads for each KV head (default: %(default)s)",
     )
     parser.add_argument(
         "--kv-block-size",
         type=int,
         choices=SUPPORTED_KV_BLOCK_SIZES,
         default=16,
-        help="(default: %(default)s)",
+        help="tokens of a block of the cache (default: %(default)s)",
     )
     parser.add_argument(
-        "--hw-v-transpose", action="store_true", help="transpose values with ds_read_b64_tr_b16"
+        "--hw-v-transpose",
+        action="store_true",
+        help="transpose values with ds_read_b64_tr_b16, not through a copy in LDS",
+    )
+    parser.add_argument(
+        "--locations",
+        action="store_true",
+        help="keep the kernel's source lines; verdicts count the listing's lines with these",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--audit",
-        metavar="LISTING",
-        help="instead say which instructions of any listing are emulated exactly, by a model, or not at all",
+        "--stats", action="store_true", help="print what a tile costs instead, counted from an execution"
     )
     instead.add_argument(
-        "--stats", action="store_true", help="instead count what a tile costs, from an execution of the kernel"
+        "--audit",
+        metavar="LISTING",
+        help="print instead which instructions of any listing are emulated exactly, by a model, or not at all; "
+        "exits 1 if there are any of the last",
     )
     parser.set_defaults(run=_isa)
 
@@ -167,7 +187,7 @@ def _isa(options: argparse.Namespace) -> int:
     variant = Variant(options.query_group_size, options.kv_block_size, options.hw_v_transpose)
     if options.stats:
         return _statistics(variant)
-    sys.stdout.write(compile_listing(variant))
+    sys.stdout.write(compile_listing(variant, debug_locations=options.locations))
     return 0
 
 

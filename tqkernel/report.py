@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,16 @@ _COLUMNS = (
 """Header, width and value of each column after the case's name."""
 
 
+_RED, _GREEN = "31", "32"
+
+
+def coloured(text: str, colour: str, stream: TextIO) -> str:
+    """The text in a colour of ECMA-48, where `stream` is a terminal and NO_COLOR (no-color.org) is not set."""
+    if not colour or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
 class Table:
     """Prints verdicts to `stream` as they come, aligned, for the cases called `names`."""
 
@@ -33,7 +44,9 @@ class Table:
 
     def add(self, verdict: Verdict) -> None:
         """One row, and when something is wrong what it is, below it."""
-        self._print_row(verdict.name, [value.format(verdict) for _, _, value in _COLUMNS])
+        self._print_row(
+            verdict.name, [value.format(verdict) for _, _, value in _COLUMNS], "" if verdict.ok else _RED
+        )
         for line in _explanation(verdict):
             self._print(f"    {line}")
 
@@ -44,12 +57,14 @@ class Table:
         differing = sum(verdict.bits_differing for verdict in verdicts)
         seconds = sum(verdict.seconds for verdict in verdicts)
         outcome = f"FAILED: {failed} of {len(verdicts)} cases" if failed else f"ok: {len(verdicts)} cases"
+        outcome = coloured(outcome, _RED if failed else _GREEN, self._stream)
         self._print(f"{outcome}, {differing} of {compared} bits differ, {seconds:.1f} s")
 
-    def _print_row(self, name: str, values: Sequence[str]) -> None:
+    def _print_row(self, name: str, values: Sequence[str], colour: str = "") -> None:
         widths = [width for _, width, _ in _COLUMNS]
         cells = [value.rjust(width) for value, width in zip(values, widths, strict=True)]
-        self._print("  ".join([name.ljust(self._name_width), *cells]))
+        line = "  ".join([name.ljust(self._name_width), *cells])
+        self._print(coloured(line, colour, self._stream))
 
     def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)

@@ -62,51 +62,55 @@ class Task:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that judges a kernel; `run` reads them."""
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON too; - for standard output")
-    parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
-    parser.add_argument(
+    _add_kernel(parser.add_argument_group("the kernel"))
+    judged = parser.add_argument_group("how it is judged")
+    judged.add_argument("--strict", action="store_true", help="NaNs must have the same bits, too")
+    judged.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="also watch for races, missing waits, uninitialised values, missing or double writes and the like",
+    )
+    written = parser.add_argument_group("what is written")
+    written.add_argument("--json", metavar="FILE", help="the results as JSON; - for standard output")
+    written.add_argument("--junit", metavar="FILE", help="the results as JUnit XML")
+    written.add_argument(
         "--report",
         metavar="DIR",
         type=Path,
-        help="write a page to read in a browser, with pictures; needs matplotlib",
+        help=f"a page to read in a browser, with pictures of the first {REPORTED} cases that differ; needs matplotlib",
     )
-    parser.add_argument(
-        "--backend",
-        choices=BACKENDS,
-        default="emulator",
-        help="where the kernel runs (default: %(default)s)",
-    )
-    parser.add_argument("--strict", action="store_true", help="NaNs must have the same bits, too")
-    saving = parser.add_mutually_exclusive_group()
+    saving = written.add_mutually_exclusive_group()
     saving.add_argument(
         "--save",
         metavar="DIR",
         type=Path,
         default=Path(FAILURES),
-        help="where the first case that differs is saved, shrunk (default: %(default)s)",
+        help="a smaller case for the first that differs, for `tqgate replay` (default: %(default)s)",
     )
-    saving.add_argument("--no-save", dest="save", action="store_const", const=None, help="save nothing")
-    parser.add_argument(
-        "--sanitize",
-        action="store_true",
-        help="also watch for races, missing waits, uninitialised values, missing or double writes and the like",
+    saving.add_argument(
+        "--no-save", dest="save", action="store_const", const=None, help="do not look for a smaller case"
     )
-    kernel = parser.add_mutually_exclusive_group()
+
+
+def _add_kernel(group: Any) -> None:
+    """What says which kernel is judged."""
+    kernel = group.add_mutually_exclusive_group()
     kernel.add_argument(
         "--kernel",
         metavar="MODULE:FUNCTION",
-        help="judge the kernel that this function builds; it takes what "
-        "tqkernel.decode.build_tq_decode_module takes",
+        help="what this function builds, called as tqkernel.decode.build_tq_decode_module is; "
+        "default: what that one builds",
     )
-    kernel.add_argument(
-        "--listing", metavar="FILE", help="judge a compiled kernel: gfx950 assembly as LLVM prints it"
-    )
-    parser.add_argument(
+    kernel.add_argument("--listing", metavar="FILE", help="a compiled one: gfx950 assembly as LLVM prints it")
+    group.add_argument(
         "--arguments",
         metavar="NAME,...",
-        help="the kernel's arguments in order, from "
+        help="its arguments in order, where they are others than "
         + ", ".join(argument.name for argument in KERNEL_ARGUMENTS)
-        + "; all of them or, where tensors are passed with their shapes, the pointers",
+        + " or, where tensors are passed with their shapes, the pointers of these",
+    )
+    group.add_argument(
+        "--backend", choices=BACKENDS, default="emulator", help="where it runs (default: %(default)s)"
     )
 
 

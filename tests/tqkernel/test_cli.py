@@ -20,6 +20,7 @@ from tqkernel.backends import RunError
 from tqkernel.cases import CASES
 from tqkernel.cli import main
 from tqkernel.compile import compile_listing
+from tqkernel.plan import Variant
 from tqref import Case, Partials, Profile, decode
 
 SMALL = "far_qg8_bs16_hwtr"
@@ -200,11 +201,59 @@ def test_a_machine_without_the_gpu_is_told_in_one_line(capsys: pytest.CaptureFix
 def test_isa_prints_the_variants_listing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tqkernel.cli, "compile_listing", lambda variant: f"; {variant.name}\n")
+    def compiled(variant: Variant, debug_locations: bool) -> str:
+        return f"; {variant.name}{' with locations' if debug_locations else ''}\n"
+
+    monkeypatch.setattr(tqkernel.cli, "compile_listing", compiled)
     assert main(["isa", "--query-group-size", "16", "--kv-block-size", "32", "--hw-v-transpose"]) == 0
     assert capsys.readouterr().out == "; qg16_bs32_hwtr\n"
     assert main(["isa"]) == 0
     assert capsys.readouterr().out == "; qg8_bs16_swtr\n"
+    assert main(["isa", "--locations"]) == 0
+    assert capsys.readouterr().out == "; qg8_bs16_swtr with locations\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["frobnicate"], ["check", "--backend", "cuda"], ["check", "no_such_case"]]
+)
+def test_an_error_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = usage_error(capsys, *arguments).splitlines()
+    assert line.startswith("tqgate ") or line.startswith("tqgate: error: ")
+    assert "--help" in line or "--list" in line
+
+
+def test_an_interrupt_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_case", interrupt)
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", SMALL])
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == "\ntqgate: interrupted\n"
+
+
+def test_colours_are_for_terminals_that_want_them(
+    use_backend: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_backend(OracleBackend(broken=SMALL))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    main(["check", SMALL, OTHER])
+    good, bad, *_, last = capsys.readouterr().out.splitlines()[1:]
+    assert good.startswith(OTHER) and bad.startswith(f"\x1b[31m{SMALL}") and bad.endswith("\x1b[0m")
+    assert last.startswith("\x1b[31mFAILED: 1 of 2 cases\x1b[0m, ")
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as context:
+            context.setenv(name, value)
+            main(["check", SMALL])
+            assert "\x1b" not in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    main(["check", SMALL])
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_progress_is_drawn_on_a_terminal_only(
