@@ -149,7 +149,7 @@ def add_command(commands: Any) -> None:
         "every bit with the oracle under every profile. A failure is shrunk, printed as Python, and saved. "
         "Exits 0 when none was found.",
     )
-    parser.add_argument("--minutes", type=float, default=5.0, help="(default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="where the search starts (default: %(default)s)")
     parser.add_argument(
