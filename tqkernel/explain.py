@@ -43,7 +43,7 @@ def explain(
     expected: Partials | None = None,
     strict: bool = False,
 ) -> Failure:
-    """Look into a verdict with a first difference; `save` is the folder for the smaller case.
+    """Look into a verdict with a first difference; `save` is the folder for the smaller case, if there is one.
 
     expected: bits known already, instead of the oracle's. What cannot be found out or written is a note of the
     verdict, never an error.
@@ -83,6 +83,8 @@ def _with_smaller_case(
     failure: Failure, first: Difference, backend: EmulatorBackend, folder: Path
 ) -> Failure:
     small = shrink(failure.case, first, failure.hw_v_transpose, backend, failure.profile)
+    if _size(small) == _size(failure.case):
+        return failure
     path = folder / f"{failure.verdict.name}.npz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,10 @@ def _with_smaller_case(
         return _noted(failure, f"a smaller case could not be saved: {error}")
     size = f"{_count(int(small.seq_lens.sum()), 'token')}, {_count(small.num_kv_heads, 'head')}"
     return _noted(replace(failure, saved=path), f"shrunk to {size}, saved as {path}")
+
+
+def _size(case: Case) -> tuple[int, int, int]:
+    return case.num_sequences, case.num_kv_heads, int(case.seq_lens.sum())
 
 
 def _noted(failure: Failure, note: str) -> Failure:

@@ -350,7 +350,9 @@ def test_a_difference_says_where_the_two_part_and_saves_a_smaller_case(
     assert (small.num_sequences, small.num_kv_heads, len(small.block_ids)) == (1, 1, 1)
     replay = next(line for line in printed.splitlines() if "replay it: tqgate " in line)
     assert main(shlex.split(replay)[3:]) == 1
-    assert f"\n{named.name} " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"\n{named.name} " in printed and "parts: probability" in printed
+    assert "saved as" not in printed, "it cannot get smaller"
 
 
 def test_json_has_the_parting(
