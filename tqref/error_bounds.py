@@ -16,13 +16,15 @@ Numbers are taken to be finite, and not to overflow; where they do the bounds ar
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from tqref.attention import dequantized_tokens
 from tqref.case import Case
-from tqref.decode import Partials
-from tqref.layout import TILES_PER_GROUP
-from tqref.numerics import Float64, bf16_to_f32
+from tqref.decode import Partials, tiles
+from tqref.layout import HEAD_SIZE, TILES_PER_GROUP
+from tqref.numerics import Float64, Profile, bf16_to_f32
 
 BF16 = 2.0**-8
 """u"""
@@ -84,6 +86,29 @@ def negligible(length: int, largest_value: float) -> float:
     is 1 and exact; and an output below 2**-126 by 2**-133.
     """
     return 2.0**-120 * (1 + length * largest_value)
+
+
+def rounded_tokens(case: Case, sequence: int, head: int, profile: Profile) -> tuple[Float64, Float64]:
+    """Scores float64[QG, length] and values float64[length, 128] as the decode holds them, rounded."""
+    waves = (tiles(case, sequence, head, partition, profile) for partition in range(case.num_partitions))
+    steps = list(itertools.chain.from_iterable(waves))
+    scores = [step.scores[:, step.live] for step in steps]
+    values = [bf16_to_f32(step.values[step.live]) for step in steps]
+    nothing = np.zeros((case.query_group_size, 0)), np.zeros((0, HEAD_SIZE))
+    return np.concatenate([nothing[0], *scores], axis=1), np.concatenate([nothing[1], *values])
+
+
+def rounded_magnitude(case: Case, profile: Profile) -> tuple[Float64, Float64]:
+    """What `softmax_error` is relative to, and what is `negligible` besides: float64[N, Hk * QG, 128] each."""
+    shape = (case.num_sequences, case.num_kv_heads, case.query_group_size, HEAD_SIZE)
+    magnitude, lost = np.zeros(shape), np.zeros(shape)
+    for sequence, length in enumerate(case.seq_lens.tolist()):
+        for head in range(case.num_kv_heads if length else 0):
+            scores, values = rounded_tokens(case, sequence, head, profile)
+            magnitude[sequence, head] = _softmax(scores) @ np.abs(values)
+            lost[sequence, head] = negligible(length, float(np.abs(values).max()))
+    joined = (case.num_sequences, case.num_query_heads, HEAD_SIZE)
+    return magnitude.reshape(joined), lost.reshape(joined)
 
 
 def attention_error(case: Case) -> Float64:

@@ -41,8 +41,8 @@ class Backend(Protocol):
         ...
 
 
-def poisoned_outputs(case: Case) -> dict[str, NDArray[Any]]:
-    """The kernel's output arrays by argument name, every byte `POISON_BYTE`.
+def poisoned_outputs(case: Case, poison: int = POISON_BYTE) -> dict[str, NDArray[Any]]:
+    """The kernel's output arrays by argument name, every byte `poison`.
 
     out: uint16[N, Hk, P, QG, 128], bfloat16 bits; exp_sums and max_logits: float32[N, Hk, P, QG].
     """
@@ -53,7 +53,7 @@ def poisoned_outputs(case: Case) -> dict[str, NDArray[Any]]:
         "max_logits": np.empty(rows, np.float32),
     }
     for output in outputs.values():
-        output.view(np.uint8).fill(POISON_BYTE)
+        output.view(np.uint8).fill(poison)
     return outputs
 
 

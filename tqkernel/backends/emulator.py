@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import struct
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tqkernel.backends import KernelError, RunError, input_arrays, poisoned_outputs
+from tqkernel.backends import POISON_BYTE, KernelError, RunError, input_arrays, poisoned_outputs
 from tqkernel.compile import compile_listing
 from tqkernel.gfx950 import (
     Fault,
@@ -77,6 +78,7 @@ class EmulatorBackend:
             with a line for each finding, up to MOST_FINDINGS, that begins with its kind. On one thread, and about
             twice as slow.
         poison: 32-bit pattern that registers and LDS start with.
+        output_poison: byte that the outputs are full of before a run.
     """
 
     name = "emulator"
@@ -90,6 +92,7 @@ class EmulatorBackend:
         row_limit: int = ROW_LIMIT,
         sanitize: bool = False,
         poison: int = POISON,
+        output_poison: int = POISON_BYTE,
     ) -> None:
         self._listing_of = listing_of
         self._announce = announce
@@ -98,7 +101,14 @@ class EmulatorBackend:
         self._row_limit = row_limit
         self._sanitize = sanitize
         self._poison = poison
+        self._output_poison = output_poison
         self._programs: dict[Variant, Program] = {}
+
+    def starting_from(self, poison: int, output_poison: int) -> EmulatorBackend:
+        """The same backend, with its kernels, but for what registers, LDS and outputs hold before a run."""
+        other = copy.copy(self)
+        other._poison, other._output_poison = poison, output_poison
+        return other
 
     def run(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Partials:
         """See `Backend.run`. The outputs and every register and byte of LDS start poisoned."""
@@ -131,7 +141,7 @@ class EmulatorBackend:
     def _launch(
         self, case: Case, hw_v_transpose: bool, profile: Profile, **options: Any
     ) -> tuple[Partials, Run]:
-        outputs = poisoned_outputs(case)
+        outputs = poisoned_outputs(case, self._output_poison)
         memory = Memory()
         arrays = outputs | input_arrays(case)
         addresses = {
