@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -257,14 +255,10 @@ def test_the_oracle_is_attention_but_for_rounding(problem: Problem) -> None:
     assert ((error <= allowed) | np.isinf(allowed)).all()
 
 
-@given(problem=problems(hostile=False, tile_waves=96))
-def test_the_bounds_say_something_about_ordinary_numbers(problem: Problem) -> None:
-    """Less than a third of the largest value, and softmax less than 2% of the mean magnitude."""
-    case = replace(problem, lengths=tuple(max(1, length) for length in problem.lengths)).case()
-    largest = max(
-        abs(dequantized_tokens(case, sequence, head)[1]).max()
-        for sequence, head in np.ndindex(case.num_sequences, case.num_kv_heads)
-    )
-    assert attention_error(case).max() < largest / 3
+def test_the_bounds_say_something() -> None:
+    """Of one ordinary problem: a part of the largest value, and 2% of the mean magnitude from softmax on."""
+    case = Problem(lengths=(600,), partitions=3).case()
+    largest = abs(dequantized_tokens(case, 0, 0)[1]).max()
+    assert attention_error(case).max() < largest / 4
     assert softmax_error(case) < 0.02
-    assert negligible(int(case.seq_lens.max()), largest) < 1e-20
+    assert negligible(600, largest) < 1e-20
