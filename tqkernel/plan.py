@@ -23,6 +23,7 @@ from tqref.layout import (
     SUPPORTED_QUERY_GROUP_SIZES,
     CacheLayout,
 )
+from tqref.numerics import MAX_F32
 
 WAVE_LANES = 64
 """Work-items of a workgroup: one wave for each (sequence, KV head, partition)."""
@@ -175,7 +176,7 @@ def check_arguments(
         kv_block_size: BS, 16 or 32.
         num_partitions: P.
         tile_groups_per_partition: G; a partition is G * 256 tokens.
-        softmax_scale: a finite number.
+        softmax_scale: a finite float32.
         values: also read the sequence lengths and block tables. On a GPU that waits for it, and is not
             possible while a graph is captured.
 
@@ -194,10 +195,10 @@ def check_arguments(
     capacity = num_partitions * tile_groups_per_partition * GROUP_TOKENS
     if capacity > _MAX_I32:
         raise ValueError(f"num_partitions: expected P * G * 256 tokens to fit in an i32, got {capacity}")
-    if not isinstance(softmax_scale, Real):
+    if isinstance(softmax_scale, bool) or not isinstance(softmax_scale, Real):
         raise TypeError(f"softmax_scale: expected a number, got {type(softmax_scale).__name__}")
-    if not math.isfinite(softmax_scale):
-        raise ValueError(f"softmax_scale: expected a finite number, got {softmax_scale}")
+    if not abs(softmax_scale) <= MAX_F32:
+        raise ValueError(f"softmax_scale: expected a finite float32, got {softmax_scale}")
 
     described = _describe_all(arrays)
     tables = described["block_tables"]

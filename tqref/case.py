@@ -24,7 +24,7 @@ from tqref.layout import (
     CacheLayout,
     MetadataField,
 )
-from tqref.numerics import Float32, Int64, UInt16, f32_to_bf16
+from tqref.numerics import MAX_F32, Float32, Int64, UInt16, f32_to_bf16
 
 UInt8 = NDArray[np.uint8]
 Int32 = NDArray[np.int32]
@@ -113,8 +113,8 @@ class Case:
             )
         if not isinstance(self.softmax_scale, float):
             raise TypeError(f"softmax_scale: expected a float, got {type(self.softmax_scale).__name__}")
-        if not math.isfinite(self.softmax_scale):
-            raise ValueError(f"softmax_scale: expected a finite number, got {self.softmax_scale}")
+        if not abs(self.softmax_scale) <= MAX_F32:
+            raise ValueError(f"softmax_scale: expected a finite float32, got {self.softmax_scale}")
         for name in ("name", "origin"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name}: expected a str, got {type(getattr(self, name)).__name__}")

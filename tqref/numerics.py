@@ -25,6 +25,9 @@ Float64 = NDArray[np.float64]
 LOG2E = np.float32(1.4426950408889634)
 """log2(e) as the kernel holds it: exp(x) is computed as exp2(x * LOG2E)."""
 
+MAX_F32 = float(np.finfo(np.float32).max)
+"""Largest finite float32."""
+
 MIN_NORMAL_EXPONENT = -126
 """Least exponent of a normal float32 or bfloat16; their subnormals share it."""
 

@@ -289,7 +289,7 @@ def test_module_refuses_a_size_the_kernel_is_not_written_for():
         ({}, {"seq_lens": -1}, r"^seq_lens\[0\]: expected at least 0 tokens, got -1"),
         ({}, {"block_tables": 1}, r"^block_tables\[0, 0\]: expected 0 to 0, got 1"),
         ({"num_kv_heads": 2}, {}, r"^out: expected shape \(1, 2, 2, 8, 128\)"),
-        ({"softmax_scale": float("nan")}, {}, "^softmax_scale: expected a finite number"),
+        ({"softmax_scale": float("nan")}, {}, "^softmax_scale: expected a finite float32"),
     ],
 )
 def test_module_checks_before_it_launches(monkeypatch, parameters, change, message):

@@ -132,14 +132,6 @@ def test_strides_of_single_rows_do_not_matter():
     check_arguments(arrays, **SIZES)
 
 
-@pytest.mark.parametrize("name", list(numpy_arrays()))
-def test_dtype(arrays, name):
-    array = arrays[name]
-    arrays[name] = array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
-    with pytest.raises(TypeError, match=rf"^{name}: expected dtype .*, got int64"):
-        check_arguments(arrays, **SIZES)
-
-
 def test_byte_order():
     arrays = numpy_arrays()
     arrays["seq_lens"] = arrays["seq_lens"].astype(">i4")
@@ -159,13 +151,6 @@ def test_bits_of_bf16_are_for_numpy_only():
     arrays = torch_arrays()
     arrays["query"] = arrays["query"].view(arrays["query"].dtype).view(__import__("torch").uint16)
     with pytest.raises(TypeError, match="query: expected dtype bfloat16, got uint16"):
-        check_arguments(arrays, **SIZES)
-
-
-@pytest.mark.parametrize("name", list(numpy_arrays()))
-def test_rank(arrays, name):
-    arrays[name] = arrays[name][None]
-    with pytest.raises(ValueError, match=rf"^{name}: expected rank \d, got rank \d"):
         check_arguments(arrays, **SIZES)
 
 
@@ -189,13 +174,6 @@ def test_shape(arrays, name, shape):
         check_arguments(arrays, **SIZES)
 
 
-@pytest.mark.parametrize("shape, axis", [((0, W), 0), ((N, 0), 1)])
-def test_empty_block_table(arrays, shape, axis):
-    arrays["block_tables"] = reshaped(arrays["block_tables"], *shape)
-    with pytest.raises(ValueError, match=rf"^block_tables.shape\[{axis}\]: expected 1 to .*, got 0"):
-        check_arguments(arrays, **SIZES)
-
-
 def test_padded_block_table_row(arrays):
     arrays["block_tables"] = padded(arrays["block_tables"], N, W)
     with pytest.raises(
@@ -207,35 +185,6 @@ def test_padded_block_table_row(arrays):
 def test_strided_block_table_row(arrays):
     arrays["block_tables"] = reshaped(arrays["block_tables"], N, 2 * W)[:, ::2]
     with pytest.raises(ValueError, match=rf"^block_tables: expected strides of \({4 * W}, 4\) bytes"):
-        check_arguments(arrays, **SIZES)
-
-
-def test_unnatural_block_stride(arrays):
-    arrays["kv_cache"] = padded(arrays["kv_cache"], NUM_BLOCKS, BLOCK_BYTES)
-    with pytest.raises(ValueError, match=rf"^kv_cache: expected strides of \({BLOCK_BYTES}, 1\)"):
-        check_arguments(arrays, **SIZES)
-
-
-def test_transposed_output():
-    arrays = numpy_arrays()
-    arrays["exp_sums"] = np.zeros((HK, N, P, QG), np.float32).transpose(1, 0, 2, 3)
-    with pytest.raises(ValueError, match="^exp_sums: expected strides of"):
-        check_arguments(arrays, **SIZES)
-
-
-@pytest.mark.parametrize("name", [name for name in numpy_arrays() if name != "query"])
-def test_device(name):
-    arrays = torch_arrays()
-    arrays[name] = arrays[name].to("meta")
-    with pytest.raises(ValueError, match=rf"^{name}: expected the query's device, cpu, got meta"):
-        check_arguments(arrays, **SIZES)
-
-
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_read_only_output(name):
-    arrays = numpy_arrays()
-    arrays[name].flags.writeable = False
-    with pytest.raises(ValueError, match=f"^{name}: expected a writable array"):
         check_arguments(arrays, **SIZES)
 
 
@@ -275,8 +224,9 @@ def test_neighbouring_outputs_do_not_overlap():
             {"tile_groups_per_partition": 2**22},
             r"num_partitions: expected P \* G \* 256 tokens to fit in an i32",
         ),
-        ({"softmax_scale": float("nan")}, "softmax_scale: expected a finite number, got nan"),
-        ({"softmax_scale": float("inf")}, "softmax_scale: expected a finite number, got inf"),
+        ({"softmax_scale": float("nan")}, "softmax_scale: expected a finite float32, got nan"),
+        ({"softmax_scale": float("inf")}, "softmax_scale: expected a finite float32, got inf"),
+        ({"softmax_scale": 1e39}, r"softmax_scale: expected a finite float32, got 1e\+39"),
     ],
 )
 def test_scalar_values(arrays, change, message):
@@ -290,9 +240,10 @@ def test_scalar_types(arrays, name):
         check_arguments(arrays, **(SIZES | {name: float(SIZES[name])}))
 
 
-def test_softmax_scale_type(arrays):
-    with pytest.raises(TypeError, match="softmax_scale: expected a number, got str"):
-        check_arguments(arrays, **SIZES, softmax_scale="0.1")
+@pytest.mark.parametrize("scale", ["0.1", None, True, 1j, np.ones(1, np.float32)])
+def test_softmax_scale_type(arrays, scale):
+    with pytest.raises(TypeError, match=f"softmax_scale: expected a number, got {type(scale).__name__}"):
+        check_arguments(arrays, **SIZES, softmax_scale=scale)
 
 
 @pytest.mark.parametrize(
@@ -331,25 +282,6 @@ def test_block_ids(arrays, block_id, sequence, entry):
     check_arguments(arrays, **SIZES, values=False)
 
 
-def test_missing_and_unknown_arrays(arrays):
+def test_unknown_array(arrays):
     with pytest.raises(ValueError, match="arrays: expected only out, .*, got extra"):
         check_arguments(arrays | {"extra": arrays["query"]}, **SIZES)
-    del arrays["centroids"]
-    with pytest.raises(ValueError, match="^centroids: expected an array, got none"):
-        check_arguments(arrays, **SIZES)
-
-
-def test_not_an_array(arrays):
-    arrays["centroids"] = [0.0] * 16
-    with pytest.raises(TypeError, match="^centroids: expected a torch tensor or NumPy array, got list"):
-        check_arguments(arrays, **SIZES)
-
-
-def test_outputs_are_not_touched(arrays):
-    before = {name: arrays[name] + 0 for name in OUTPUTS}
-    check_arguments(arrays, **SIZES)
-    arrays["seq_lens"][1] = -1
-    with pytest.raises(ValueError):
-        check_arguments(arrays, **SIZES)
-    for name in OUTPUTS:
-        assert bool((arrays[name] == before[name]).all())
