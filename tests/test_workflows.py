@@ -68,8 +68,17 @@ def test_nights_keep_the_examples_that_failed() -> None:
     (save,) = [step for step in exploring if step.get("uses", "").startswith("actions/cache/save")]
     assert restore["with"]["path"] == save["with"]["path"] == ".hypothesis"
     assert save["if"] == "always()"
+    (uploaded,) = [step for step in exploring if step.get("uses", "").startswith("actions/upload-artifact")]
+    assert uploaded["if"] == "failure()" and "fixtures/found" in uploaded["with"]["path"].split()
     prefix = restore["with"]["restore-keys"]
     assert save["with"]["key"].startswith(prefix) and restore["with"]["key"] != prefix
+
+
+def test_nights_search_elsewhere_and_as_long_as_the_profile_says() -> None:
+    commands = [step.get("run", "") for step in by_name("nightly")["jobs"]["exploration"]["steps"]]
+    (explore,) = [command for command in commands if command.startswith("tqgate explore")]
+    assert "--seed" not in explore
+    assert any("tests/properties --hypothesis-profile nightly" in command for command in commands)
 
 
 def test_the_gpu_runs_no_strangers_code() -> None:

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import queue
 import re
+import secrets
 import sys
 import time
 import warnings
@@ -119,10 +120,10 @@ def coverage(problem: Problem) -> frozenset[tuple[str, ...]]:
 
 
 def work(worker: int, seed: int, seconds: float, reports: Any) -> None:
-    """Search until the time is up; `reports` is a queue of Progress."""
+    """Search until the time is up, but for one example at least; `reports` is a queue of Progress."""
     search = Search(worker, reports, time.monotonic() + seconds)
     batch_seed = seed + 1_000_003 * worker
-    while time.monotonic() < search.end:
+    while not search.is_over():
         search.batch(batch_seed)
         batch_seed += 1
     search.tell()
@@ -142,6 +143,10 @@ class Search:
     untold: set[tuple[str, ...]] = field(default_factory=set)
     known: set[tuple[str, str]] = field(default_factory=set)
     last: Failure | None = None
+
+    def is_over(self) -> bool:
+        """Whether the time is up, and something was tried."""
+        return self.examples > 0 and time.monotonic() > self.end
 
     def batch(self, seed: int) -> None:
         """Try some examples, up to the first failure, which is then shrunk and told."""
@@ -173,7 +178,7 @@ class Search:
 
     def try_one(self, name: str, problem: Problem) -> None:
         """One example. Raises where it fails in a way not known yet; the last to fail is the smallest."""
-        if time.monotonic() > self.end and self.last is None:
+        if self.is_over() and self.last is None:
             return
         self.examples += 1
         self.untold |= coverage(problem) - self.seen
@@ -210,7 +215,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="where the search starts (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="where the search starts (default: another one each time)")
     parser.add_argument(
         "--found", metavar="DIR", default="fixtures/found", help="where failures go (default: %(default)s)"
     )
@@ -221,13 +226,14 @@ def _run(options: argparse.Namespace) -> int:
     if options.minutes <= 0 or options.workers < 1:
         print("tqgate explore: error: --minutes and --workers: expected more than 0", file=sys.stderr)
         return 2
+    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     context = multiprocessing.get_context("spawn")
     reports = context.Queue()
     workers = [
-        context.Process(target=work, args=(worker, options.seed, 60 * options.minutes, reports), daemon=True)
+        context.Process(target=work, args=(worker, seed, 60 * options.minutes, reports), daemon=True)
         for worker in range(options.workers)
     ]
-    board = Board(live=sys.stderr.isatty())
+    board = Board(seed, live=sys.stderr.isatty())
     for process in workers:
         process.start()
     try:
@@ -250,6 +256,7 @@ def _run(options: argparse.Namespace) -> int:
 class Board:
     """Adds up what workers tell, and shows it: one line that is written over, or one line a minute."""
 
+    seed: int
     live: bool
     start: float = field(default_factory=time.monotonic)
     shown: float = field(default_factory=time.monotonic)
@@ -289,7 +296,10 @@ class Board:
         self._clear()
         seconds = time.monotonic() - self.start
         examples = sum(self.examples.values())
-        print(f"{examples} examples in {seconds:.0f} s, coverage {len(self.coverage)}, {self._count()}")
+        print(
+            f"{examples} examples from seed {self.seed} in {seconds:.0f} s, coverage {len(self.coverage)}, "
+            f"{self._count()}"
+        )
 
     def _count(self) -> str:
         return f"{len(self.failures)} failure{'' if len(self.failures) == 1 else 's'}"

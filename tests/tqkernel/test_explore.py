@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -146,7 +147,7 @@ def test_a_failure_is_saved_with_lines_that_show_it_again(tmp_path: Path) -> Non
 
 
 def test_the_board_adds_up_workers_and_prints_a_failure_once(tmp_path: Path, capsys) -> None:
-    board = Board(live=True)
+    board = Board(7, live=True)
     board.add(Progress(0, 10, frozenset({("a",), ("b",)})), tmp_path)
     board.add(Progress(1, 5, frozenset({("b",), ("c",)}), (FAILURE,)), tmp_path)
     board.add(Progress(0, 20, frozenset(), (FAILURE,)), tmp_path)
@@ -155,36 +156,48 @@ def test_the_board_adds_up_workers_and_prints_a_failure_once(tmp_path: Path, cap
     assert "25 examples, " in err and "coverage 3 (new 0 s ago), 1 failure" in err
     assert out.count("because") == 1 and "problem = Problem(lengths=(3,), norms='rising')" in out
     assert f"saved as {tmp_path / 'found_001.npz'}" in out
-    assert out.splitlines()[-1] == "25 examples in 0 s, coverage 3, 1 failure"
+    assert out.splitlines()[-1] == "25 examples from seed 7 in 0 s, coverage 3, 1 failure"
 
 
 def test_the_board_is_quiet_where_nobody_watches(tmp_path: Path, capsys) -> None:
-    Board(live=False).add(Progress(0, 10), tmp_path)
+    Board(7, live=False).add(Progress(0, 10), tmp_path)
     assert capsys.readouterr() == ("", "")
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(explore.__file__).parents[1])}
-    return subprocess.run(
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", "tqkernel", "explore", *arguments],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env=environment,
+        env=os.environ | {"PYTHONPATH": str(Path(explore.__file__).parents[1])},
     )
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments, cwd=cwd)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def test_the_command_counts_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")  # where Hypothesis has another default
-    done = command("--minutes", "0.1", "--workers", "2", cwd=tmp_path)
+    done = command("--minutes", "0.05", "--workers", "2", "--seed", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(done.stdout.split()[0]) > 0
-    assert done.stdout.rstrip().endswith("0 failures")
+    assert int(done.stdout.split()[0]) >= 2
+    assert " from seed 0 in " in done.stdout and done.stdout.rstrip().endswith("0 failures")
     assert not (tmp_path / "fixtures").exists()
 
 
+def test_each_search_starts_elsewhere_unless_told(tmp_path: Path) -> None:
+    seeds = [command("--minutes", "0.001", cwd=tmp_path).stdout.split("seed ")[1].split()[0] for _ in "ab"]
+    assert seeds[0] != seeds[1]
+
+
 def test_the_command_finds_prints_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are new processes, so the fault is planted in the listings that they find in the cache."""
+    """Until it is interrupted. Workers are new processes, so the fault is planted in the listings that they find in
+    the cache."""
     for variant in VARIANTS:
         compile_listing(variant, debug_locations=True)
     cache = tmp_path / "cache"
@@ -195,13 +208,20 @@ def test_the_command_finds_prints_and_saves(tmp_path: Path, monkeypatch: pytest.
         else:
             (cache / entry.name).symlink_to(entry)
     monkeypatch.setenv("TQGATE_CACHE_DIR", str(cache))
-    done = command("--minutes", "0.1", "--found", "found", cwd=tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
-    saved = re.findall(r"^saved as (.*)$", done.stdout, re.MULTILINE)
-    assert saved and done.stdout.rstrip().endswith(f"{len(saved)} failure{'s' * (len(saved) > 1)}")
+    process = start("--minutes", "20", "--seed", "0", "--found", "found", cwd=tmp_path)
+    assert process.stdout is not None
+    printed = ""
+    while "saved as " not in printed:
+        printed += (line := process.stdout.readline())
+        assert line, process.communicate()
+    process.send_signal(signal.SIGINT)
+    printed += process.communicate()[0]
+    assert process.returncode == 1
+    saved = re.findall(r"^saved as (.*)$", printed, re.MULTILINE)
+    assert printed.rstrip().endswith(f"{len(saved)} failure{'s' * (len(saved) > 1)}")
     for name in saved:
         script = (tmp_path / name).with_suffix(".py").read_text()
-        assert script.partition("from ")[2].strip() in done.stdout
+        assert script.partition("from ")[2].strip() in printed
         assert Case.load(tmp_path / name).name == Path(name).stem
 
 
