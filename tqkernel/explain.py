@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tqkernel.backends import Backend, RunError
 from tqkernel.backends.emulator import EmulatorBackend
-from tqkernel.gate import Difference, Verdict, compare, oracle
+from tqkernel.gate import compare, oracle
 from tqkernel.parting import Wave, shrink
+from tqkernel.verdict import Difference, Verdict
 from tqref import Case, Partials, Profile
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tqkernel import runner
 from tqkernel.cases import CASES, fixtures_directory
 from tqkernel.fixture_cases import FIXTURE_CASES
-from tqkernel.gate import compare, expectation
+from tqkernel.gate import compare, oracle
 from tqkernel.runner import UsageError
 from tqref import DEFAULT_PROFILE, PROFILES, Case, Partials, Profile, combine
 from tqref.archive import load_archive, save_archive
@@ -61,7 +61,7 @@ class Fixture:
     @classmethod
     def derive(cls, case: Case, profile: Profile = DEFAULT_PROFILE) -> Fixture:
         """The fixture of a case, its bits from the oracle."""
-        expected = expectation(case, profile)
+        expected = oracle(case, profile)
         return cls(case, expected, combine(expected), profile.key)
 
     def save(self, path: str | Path) -> None:

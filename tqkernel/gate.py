@@ -4,97 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tqkernel.backends import Backend, RunError
+from tqkernel.bits import bit_patterns, differing_bits, distance, distances
+from tqkernel.verdict import Difference, Verdict
 from tqref import DEFAULT_PROFILE, Case, Partials, Profile, attention, combine, decode
-from tqref.numerics import bf16_to_f32
-
-if TYPE_CHECKING:
-    from tqkernel.parting import Parting
 
 OUTPUTS = ("max_logits", "exp_sums", "out")
 """In the order a wave computes them: of two that differ at the same row, the earlier is nearer the cause."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One element that differs. `dim` is None for the outputs that have one value per row.
-
-    expected and actual: bit patterns, 16 bits wide for `out` (bfloat16) and 32 for the others (float32).
-    ulps: how many representable numbers apart they are; None when one of them is a NaN.
-    """
-
-    output: str
-    sequence: int
-    head: int
-    partition: int
-    row: int
-    dim: int | None
-    expected: int
-    actual: int
-    ulps: int | None
-
-    def __str__(self) -> str:
-        """E.g. `out[sequence 0, head 1, partition 0, row 3, dim 17]: kernel 0x3f81 (1.0078125), ...`."""
-        axes = {name: getattr(self, name) for name in ("sequence", "head", "partition", "row", "dim")}
-        where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
-        kernel, oracle = (describe_bits(bits, self.width) for bits in (self.actual, self.expected))
-        distance = "" if self.ulps is None else f", {self.ulps} ulp apart"
-        return f"{self.output}[{where}]: kernel {kernel}, oracle {oracle}{distance}"
-
-    @property
-    def width(self) -> int:
-        """Of the bit patterns, in bits."""
-        return 16 if self.output == "out" else 32
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the gate found for one case.
-
-    tokens          summed over the sequences
-    bits_compared   all bits of the three outputs
-    bits_differing  of these; all of them when the kernel did not finish, and then `error` says why
-    worst_ulps      the largest distance between two numbers
-    max_error       largest absolute difference between the kernel's combined output and float64 attention;
-                    infinite where only one of the two is a NaN, NaN when the kernel did not finish
-    seconds         wall time of oracle, kernel and comparison
-    parting         where, inside the wave of `first`, kernel and oracle part, if that was looked for and found
-    notes           what more is known, a line each
-    """
-
-    name: str
-    tokens: int
-    partitions: int
-    bits_compared: int
-    bits_differing: int
-    first: Difference | None
-    worst_ulps: int
-    max_error: float
-    seconds: float
-    backend: str
-    profile: str
-    error: str | None = None
-    parting: Parting | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether not one bit differs."""
-        return self.bits_differing == 0 and self.error is None
-
-
 def oracle(case: Case, profile: Profile = DEFAULT_PROFILE) -> Partials:
     """What the kernel must write. The one way in which this package asks the oracle for a decode."""
-    return decode(case, profile)
-
-
-def expectation(case: Case, profile: Profile = DEFAULT_PROFILE) -> Partials:
-    """What the oracle says a decode of `case` must write."""
     return decode(case, profile)
 
 
@@ -114,7 +39,7 @@ def run_case(
     A kernel that faults gives a verdict that is not ok.
     """
     start = time.perf_counter()
-    expected = expectation(case, profile) if expected is None else expected
+    expected = oracle(case, profile) if expected is None else expected
     differences = Comparison()
     max_error, error = np.nan, None
     try:
@@ -175,19 +100,10 @@ def differences(expected: Partials, actual: Partials, *, strict: bool = False) -
     """Every element that differs, in order of sequence, head, partition and row. See `compare`."""
     found = []
     for name in OUTPUTS:
-        two = _bits(getattr(expected, name)), _bits(getattr(actual, name))
+        two = bit_patterns(getattr(expected, name)), bit_patterns(getattr(actual, name))
         places = np.argwhere(differing_bits(*two, strict=strict)).tolist()
         found += [_difference(name, tuple(place), *two) for place in places]
     return sorted(found, key=_place)
-
-
-def differing_bits(expected: NDArray[Any], actual: NDArray[Any], *, strict: bool = False) -> NDArray[Any]:
-    """The bits in which two outputs of the same shape and dtype differ; see `compare` for NaNs."""
-    expected, actual = _bits(expected), _bits(actual)
-    differing: NDArray[Any] = expected ^ actual
-    if not strict:
-        differing[np.isnan(_values(expected)) & np.isnan(_values(actual))] = 0
-    return differing
 
 
 def _place(difference: Difference) -> tuple[int, ...]:
@@ -218,7 +134,7 @@ def _compare_output(name: str, expected: NDArray[Any], actual: NDArray[Any], str
         raise ValueError(
             f"{name}: expected {expected.dtype}{list(expected.shape)}, got {actual.dtype}{list(actual.shape)}"
         )
-    expected, actual = _bits(expected), _bits(actual)
+    expected, actual = bit_patterns(expected), bit_patterns(actual)
     differing = differing_bits(expected, actual, strict=strict)
     places = np.argwhere(differing)
     if not len(places):
@@ -244,51 +160,3 @@ def largest_error(actual: NDArray[Any], expected: NDArray[Any]) -> float:
 
 def _num_bits(partials: Partials) -> int:
     return sum(8 * int(getattr(partials, name).nbytes) for name in OUTPUTS)
-
-
-def _bits(array: NDArray[Any]) -> NDArray[Any]:
-    """Bit patterns: uint16 for an array that holds bfloat16 bits, uint32 for float32."""
-    return array.view(np.uint32) if array.dtype == np.float32 else array
-
-
-def _values(bits: NDArray[Any]) -> NDArray[np.float32]:
-    """The numbers that bit patterns stand for: bfloat16 when they are uint16, float32 when uint32."""
-    return bf16_to_f32(bits) if bits.dtype == np.uint16 else bits.view(np.float32)
-
-
-def describe_bits(bits: int, width: int) -> str:
-    """Such as `0x3f81 (1.0078125)`. width: 16 for bfloat16, 32 for float32."""
-    value = _values(np.array(bits, _DTYPES[width]))
-    return f"0x{bits:0{width // 4}x} ({value:.9g})"
-
-
-_DTYPES = {16: np.uint16, 32: np.uint32}
-
-
-def distances(expected: NDArray[Any], actual: NDArray[Any]) -> NDArray[np.float64]:
-    """How many representable numbers apart bit patterns are, element by element.
-
-    Zero for two NaNs, infinite where only one of the two is a NaN.
-    """
-    apart = np.abs(ordinal(expected) - ordinal(actual)).astype(np.float64)
-    nans = np.isnan(_values(expected)).astype(int) + np.isnan(_values(actual))
-    return np.select([nans == 2, nans == 1], [0.0, np.inf], apart)
-
-
-def distance(expected: int, actual: int, width: int) -> int | None:
-    """How many representable numbers apart two bit patterns are, None if one is a NaN.
-
-    width: 16 for bfloat16, 32 for float32.
-    """
-    pair = np.array([expected, actual], _DTYPES[width])
-    if np.isnan(_values(pair)).any():
-        return None
-    first, second = ordinal(pair).tolist()
-    return abs(int(first) - int(second))
-
-
-def ordinal(bits: NDArray[Any]) -> NDArray[np.int64]:
-    """Integers in the order of the numbers the bits stand for, neighbours consecutive; both zeros are 0."""
-    sign = np.int64(1) << (8 * bits.dtype.itemsize - 1)
-    magnitude = bits.astype(np.int64) & (sign - 1)
-    return np.where(bits.astype(np.int64) & sign, -magnitude, magnitude)

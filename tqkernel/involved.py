@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tqkernel.parting import Parting
+from tqkernel.verdict import Parting
 from tqref import Case
 from tqref.codec import pack_nibbles
 from tqref.layout import HEAD_SIZE, METADATA_BYTES, PACKED_BYTES, TILE_TOKENS, MetadataField

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from tqkernel import pictures
+from tqkernel.bits import describe_bits, differing_bits, distances
 from tqkernel.explain import Failure
-from tqkernel.gate import OUTPUTS, Difference, Verdict, describe_bits, differences, differing_bits, distances
+from tqkernel.gate import OUTPUTS, differences
 from tqkernel.gfx950 import Program
 from tqkernel.involved import Involved, block_of, involved_bytes
-from tqkernel.parting import Parting
+from tqkernel.verdict import Difference, Parting, Verdict
 from tqref.layout import TILE_TOKENS
 
 PAGE = "index.html"

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tqkernel.backends.emulator import EmulatorBackend
-from tqkernel.gate import Difference, compare, describe_bits, distance, distances, oracle, ordinal
+from tqkernel.bits import distance, distances, ordinal
+from tqkernel.gate import compare, oracle
 from tqkernel.gfx950 import Program
 from tqkernel.gfx950 import encoding as enc
 from tqkernel.gfx950.footprint import instruction_name
 from tqkernel.gfx950.state import Trace
+from tqkernel.verdict import Difference, Parting
 from tqref import Case, Profile, Tile, tiles
 from tqref.layout import TILE_TOKENS
 from tqref.numerics import f32_to_bf16
@@ -32,47 +34,6 @@ _COLUMN, _GROUP = _LANE % 16, _LANE // 16
 
 Bits = NDArray[np.uint32]
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Parting:
-    """The first place where kernel and oracle differ inside a wave.
-
-    stage       what is computed there, in words
-    tile        token at which the tile starts
-    token, row, dim   of the first wrong element, where the stage has such
-    expected, actual  bit patterns; `actual` is None where no instruction computed anything like it
-    width       of these, in bits: 16 for bfloat16, 32 for float32
-    ulps        distance of the two, None for NaN or no `actual`
-    line, text  of the listing, 0 and empty where unknown; source is the kernel's (file, line) behind it
-    """
-
-    stage: str
-    tile: int
-    token: int | None
-    row: int | None
-    dim: int | None
-    expected: int
-    actual: int | None
-    width: int
-    ulps: int | None
-    line: int = 0
-    text: str = ""
-    source: tuple[str, int] | None = None
-
-    def __str__(self) -> str:
-        return "; ".join(self.lines())
-
-    def lines(self) -> list[str]:
-        """What differs where, then the instruction behind it, if known: a line each."""
-        axes = {"token": self.token, "row": self.row, "dim": self.dim}
-        where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
-        kernel = "computes it nowhere" if self.actual is None else describe_bits(self.actual, self.width)
-        apart = "" if self.ulps is None else f", {self.ulps} ulp apart"
-        expected = describe_bits(self.expected, self.width)
-        what = f"{self.stage}, tile at token {self.tile}, {where}: kernel {kernel}, oracle {expected}{apart}"
-        behind = f" ({self.source[0]}:{self.source[1]})" if self.source else ""
-        return [what, f"line {self.line}: {self.text}{behind}"] if self.line else [what]
 
 
 # ---------------------------------------------------------------- what the oracle expects, lane by lane

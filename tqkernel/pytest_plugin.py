@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from tqkernel.backends import Backend
     from tqkernel.cases import NamedCase
-    from tqkernel.gate import Verdict
+    from tqkernel.verdict import Verdict
     from tqref import Case
 
 

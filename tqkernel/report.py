@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from tqkernel.gate import Difference, Verdict
-from tqkernel.parting import Parting
+from tqkernel.verdict import Difference, Parting, Verdict
 
 _COLUMNS = (
     ("tokens", 6, "{0.tokens}"),

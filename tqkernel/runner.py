@@ -20,9 +20,10 @@ from typing import Any, TextIO
 
 from tqkernel.backends import Backend
 from tqkernel.explain import Failure, explain, with_commands
-from tqkernel.gate import Verdict, run_case
+from tqkernel.gate import run_case
 from tqkernel.plan import KERNEL_ARGUMENTS
 from tqkernel.report import Progress, Table, as_json, as_junit
+from tqkernel.verdict import Verdict
 from tqref import DEFAULT_PROFILE, Case, Partials, Profile
 
 STANDARD_OUTPUT = "-"

@@ -12,8 +12,9 @@ from tqkernel.backends import emulator as emulator_backend
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.cases import CASES, NamedCase
 from tqkernel.compile import compile_listing
-from tqkernel.gate import Verdict, run_case
+from tqkernel.gate import run_case
 from tqkernel.plan import VARIANTS, Variant
+from tqkernel.verdict import Verdict
 from tqref import DEFAULT_PROFILE, PROFILES
 from tqref.numerics import bf16_to_f32
 

@@ -19,7 +19,7 @@ from tqkernel.cases import CASES
 from tqkernel.cli import main
 from tqkernel.compile import compile_listing
 from tqkernel.involved import involved_bytes
-from tqkernel.parting import Parting
+from tqkernel.verdict import Parting
 from tqref import Case, Partials, decode
 from tqref.codec import unpack_nibbles
 

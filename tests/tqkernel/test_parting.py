@@ -13,7 +13,8 @@ from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.cases import CASES
 from tqkernel.compile import compile_listing
 from tqkernel.gate import compare, oracle, run_case
-from tqkernel.parting import Parting, find_parting, shrink
+from tqkernel.parting import find_parting, shrink
+from tqkernel.verdict import Parting
 from tqref import DEFAULT_PROFILE
 
 NAME = "ragged_qg8_bs16_hwtr"

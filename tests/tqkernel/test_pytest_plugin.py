@@ -18,13 +18,13 @@ GATE = "def test_kernel(tq_case, tq_gate):\n    tq_gate(tq_case)\n"
 BACKEND = """
 import dataclasses
 import pytest
-from tqkernel.gate import expectation
+from tqkernel.gate import oracle
 
 class Oracle:
     name = "fake"
 
     def run(self, case, hw_v_transpose, profile):
-        partials = expectation(case, profile)
+        partials = oracle(case, profile)
         if case.name == "far_qg8_bs16_hwtr":
             out = partials.out.copy()
             out[0, 0, 0, 0, 5] ^= 1

@@ -10,8 +10,8 @@ import pytest
 
 from tqkernel import runner
 from tqkernel.cli import main
-from tqkernel.gate import Difference, Verdict
 from tqkernel.report import as_junit, describe, summary
+from tqkernel.verdict import Difference, Verdict
 
 
 def verdict(**changes: Any) -> Verdict:
