@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tqkernel.backends import Backend, RunError
+from tqkernel.backends import Backend
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.gate import compare, oracle
 from tqkernel.parting import Wave, shrink
@@ -60,8 +60,8 @@ def explain(
             return _noted(failure, _NAN_BITS if _both_nan(verdict.first) else _STORED_BITS)
         failure = _with_parting(failure, verdict.first, backend)
         return failure if save is None else _with_smaller_case(failure, verdict.first, backend, save)
-    except RunError as error:
-        return _noted(failure, f"could not be looked into: {error}")
+    except Exception as error:  # of whatever kind: the verdict stands, and the next case is due
+        return _noted(failure, f"could not be looked into: {type(error).__name__}: {error}")
 
 
 _NAN_BITS = "only bits of NaNs differ, which count because of --strict"

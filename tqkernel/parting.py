@@ -28,7 +28,10 @@ from tqref.layout import TILE_TOKENS
 from tqref.numerics import f32_to_bf16
 
 SCORE_INSTRUCTION, OUTPUT_INSTRUCTION = "v_mfma_f32_16x16x32_bf16", "v_mfma_f32_16x16x16_bf16"
+_OPERAND_REGISTERS = {SCORE_INSTRUCTION: (4, 4, 4), OUTPUT_INSTRUCTION: (2, 2, 4)}
 _SCORES_PER_TILE, _OUTPUTS_PER_TILE = 4, 8
+_PACKING = ("v_cvt_pk", "v_pack_", "v_perm_")
+"""Instructions whose results are two halves, not a float32, though they may look like one."""
 _LANE = np.arange(enc.LANES)
 _COLUMN, _GROUP = _LANE % 16, _LANE // 16
 
@@ -138,6 +141,18 @@ def _values(tile: Tile, chunk: int) -> list[_Expected]:
     return words
 
 
+def _without_harmless(tile: Tile, operand: Bits) -> Bits:
+    """Operand A of an output instruction with 0, as the oracle has it, for each finite value of a dead token.
+
+    A kernel may leave any number there: times a probability of 0 it adds nothing.
+    """
+    halves = operand[..., None].view(np.uint16).reshape(*operand.shape, 2).copy()
+    token = 4 * _GROUP[:, None] + np.arange(2)
+    for word, values in enumerate(halves):
+        values[~tile.live[token + 2 * word] & ((values & 0x7F80) != 0x7F80)] = 0
+    return halves.view(np.uint32)[..., 0]
+
+
 def _by_dim(stage: str, values: NDArray[np.float32], chunk: int, rows: Mask) -> list[_Expected]:
     """values [QG, 128] in output instruction `chunk`.
 
@@ -181,7 +196,11 @@ class _Recording:
         self.program, self.trace = program, trace
         self.scores: list[_Matrix] = []
         self.outputs: list[_Matrix] = []
-        self._index: dict[bytes, dict[bytes, int]] = {}
+        self._index: dict[tuple[bytes, int, int], set[bytes]] = {}
+        packing = [
+            row for row in np.unique(trace.rows) if instruction_name(program, row).startswith(_PACKING)
+        ]
+        self._is_packed = np.isin(trace.rows, packing)
         registers = np.zeros((enc.VECTOR_ROWS, enc.LANES), np.uint32)
         at = 0
         rows, names, values = trace.rows.tolist(), trace.registers.tolist(), trace.values
@@ -192,8 +211,9 @@ class _Recording:
             if code[enc.UNIT] == enc.UNIT_MATRIX:
                 name = instruction_name(program, row)
                 count = int(code[enc.DESTINATION_MODE]) & 0x3F
-            if name in (SCORE_INSTRUCTION, OUTPUT_INSTRUCTION):
-                a, b, c = (self._operand(registers, program, row, k) for k in range(3))
+            if name in _OPERAND_REGISTERS:
+                words = _OPERAND_REGISTERS[name]
+                a, b, c = (self._operand(registers, program, row, k, words[k]) for k in range(3))
                 into = self.scores if name == SCORE_INSTRUCTION else self.outputs
                 into.append(_Matrix(at, row, a, b, c, values[at : at + count]))
             for offset in range(count):
@@ -201,28 +221,24 @@ class _Recording:
             at += count
 
     @staticmethod
-    def _operand(registers: Bits, program: Program, row: int, k: int) -> Bits:
+    def _operand(registers: Bits, program: Program, row: int, k: int, words: int) -> Bits:
         first = int(program.code[row, enc.SOURCE + k])
-        words = int(program.code[row, enc.SOURCE_MODE + k]) & 0x3F
         if first < 0:
             constant = int(program.literals[row, k]) & 0xFFFFFFFF
             return np.full((words, enc.LANES), constant, np.uint32)
         return registers[first : first + words].copy()
 
-    def find(self, expected: _Expected) -> bool:
-        """Whether some instruction computed that value."""
-        key = expected.lanes.tobytes()
+    def find(self, expected: _Expected, window: slice) -> bool:
+        """Whether some instruction of the window computed that float32 value."""
+        key = expected.lanes.tobytes(), window.start, window.stop
         if key not in self._index:
-            masked = _canonical(self.trace.values[:, expected.lanes], expected.is_pair)
-            self._index[key] = {line.tobytes(): at for at, line in enumerate(masked)}
-        wanted = _canonical(expected.bits[expected.lanes], expected.is_pair)
-        return wanted.tobytes() in self._index[key]
+            values = self.trace.values[window][~self._is_packed[window]]
+            self._index[key] = {line.tobytes() for line in _canonical(values[:, expected.lanes])}
+        return _canonical(expected.bits[expected.lanes]).tobytes() in self._index[key]
 
 
-def _canonical(bits: Bits, is_pair: bool) -> Bits:
-    """The same bits with every NaN the same (of float32s; pairs are left alone)."""
-    if is_pair:
-        return np.ascontiguousarray(bits)
+def _canonical(bits: Bits) -> Bits:
+    """The same float32 bits with every NaN the same."""
     return np.where((bits & 0x7FFFFFFF) > 0x7F800000, np.uint32(0x7FC00000), bits)
 
 
@@ -236,7 +252,7 @@ def _wrong_lane(expected: _Expected, actual: Bits) -> tuple[int, int] | None:
                 if want != got and not both_nan:
                     return lane, half
         return None
-    differs = expected.lanes & (_canonical(expected.bits, False) != _canonical(actual, False))
+    differs = expected.lanes & (_canonical(expected.bits) != _canonical(actual))
     lanes = np.flatnonzero(differs)
     return (int(lanes[0]), 0) if lanes.size else None
 
@@ -294,7 +310,10 @@ class Wave:
             anchored = {
                 "key": [(_keys(tile, chunk), matrix.a) for chunk, matrix in enumerate(scores)],
                 "score": [(_by_token("", tile.products[-1], tile, self._rows, live_only=True), scores[-1].d)],
-                "value": [(_values(tile, chunk), matrix.a) for chunk, matrix in enumerate(outputs)],
+                "value": [
+                    (_values(tile, chunk), _without_harmless(tile, matrix.a))
+                    for chunk, matrix in enumerate(outputs)
+                ],
                 "accumulator": [
                     (_by_dim("", tile.accumulator, chunk, self._rows), matrix.d)
                     for chunk, matrix in enumerate(outputs)
@@ -314,7 +333,7 @@ class Wave:
         return {name: np.array(errors[name]) for name in STAGES}
 
     def _distance_of_nearest(self, want: _Expected, window: slice) -> float:
-        if self._recording.find(want):
+        if self._recording.find(want, window):
             return 0.0
         nearest = _nearest(self._recording, want, window)
         return np.inf if nearest is None else _largest_distance(want, self._recording.trace.values[nearest])
@@ -382,7 +401,8 @@ def _tile_partings(
         yield from _missing(recording, tile, softmax[:-1], window)
         yield from probability
     for chunk, matrix in enumerate(outputs):
-        yield from _anchored(recording, tile, _values(tile, chunk), matrix, matrix.a)
+        actual = _without_harmless(tile, matrix.a)
+        yield from _anchored(recording, tile, _values(tile, chunk), matrix, actual)
     for chunk, matrix in enumerate(outputs):
         before = _by_dim("accumulator, rescaled", tile.rescaled, chunk, rows)
         rescaled = list(_anchored(recording, tile, before, matrix, matrix.c))
@@ -432,7 +452,7 @@ def _missing(
 ) -> Iterator[Parting]:
     """The first stage whose value no instruction computed, with the nearest that the window has to show."""
     for want in expected:
-        if recording.find(want):
+        if recording.find(want, window):
             continue
         nearest = _nearest(recording, want, window)
         lane = int(np.flatnonzero(want.lanes)[0])

@@ -198,10 +198,13 @@ def _kernel_arguments(options: argparse.Namespace) -> list[str]:
 
 def _require_writable(option: str, path: Path) -> None:
     """Find out before the work, not after it."""
+    is_new = not path.exists()
     try:
         path.open("a").close()
     except OSError as error:
         raise UsageError(f"--{option}: {error}") from error
+    if is_new:
+        path.unlink()
 
 
 def _require_folder(path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tqkernel.cli
-from tqkernel import runner
+from tqkernel import explain, runner
 from tqkernel.backends import RunError
 from tqkernel.cases import CASES
 from tqkernel.cli import main
@@ -353,6 +353,36 @@ def test_a_difference_says_where_the_two_part_and_saves_a_smaller_case(
     printed = capsys.readouterr().out
     assert f"\n{named.name} " in printed and "parts: probability" in printed
     assert "saved as" not in printed, "it cannot get smaller"
+
+
+def test_a_fault_in_explaining_costs_no_verdict(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("nothing to divide by")
+
+    monkeypatch.setattr(explain, "Wave", broken)
+    wrong = tmp_path / "wrong.s"
+    named = CASES["far_qg8_bs16_hwtr"]
+    wrong.write_text(compile_listing(named.variant).replace("0x3fb8aa3b", "0x3fb8aa3c"))
+    results = tmp_path / "results.json"
+    assert main(["check", named.name, "--listing", str(wrong), "--json", str(results)]) == 1
+    printed = capsys.readouterr().out
+    assert "could not be looked into: ZeroDivisionError: nothing to divide by" in printed
+    assert "FAILED: 1 of 1 cases" in printed
+    assert json.loads(results.read_text())["cases"][0]["bits_differing"] > 0
+
+
+def test_a_run_that_breaks_leaves_no_empty_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runner, "_judge", broken)
+    kept, absent = tmp_path / "kept.json", tmp_path / "absent.xml"
+    kept.write_text("of the last run")
+    with pytest.raises(ZeroDivisionError):
+        main(["check", "far_qg8_bs16_hwtr", "--json", str(kept), "--junit", str(absent)])
+    assert kept.read_text() == "of the last run" and not absent.exists()
 
 
 def test_json_has_the_parting(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tqkernel.decode
@@ -13,9 +14,21 @@ from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.cases import CASES
 from tqkernel.compile import compile_listing
 from tqkernel.gate import compare, oracle, run_case
-from tqkernel.parting import find_parting, shrink
+from tqkernel.gfx950 import Memory, launch
+from tqkernel.parting import (
+    _by_row,
+    _Expected,
+    _Recording,
+    _values,
+    _without_harmless,
+    _wrong_lane,
+    find_parting,
+    shrink,
+)
 from tqkernel.verdict import Parting
-from tqref import DEFAULT_PROFILE
+from tqref import DEFAULT_PROFILE, tiles
+
+from .gfx950.machine import program
 
 NAME = "ragged_qg8_bs16_hwtr"
 SCORE = "v_mfma_f32_16x16x32_bf16"
@@ -89,7 +102,10 @@ def test_the_element_and_both_lines_are_named() -> None:
     assert (parting.tile, parting.token, parting.row, parting.dim) == (0, 0, 0, None)
     assert parting.text.startswith("v_exp_f32")
     assert parting.source is not None and parting.source[0] == "decode.py"
-    assert "probabilities = [_exp2(" in Path(tqkernel.decode.__file__).read_text().splitlines()[parting.source[1] - 1]
+    assert (
+        "probabilities = [_exp2("
+        in Path(tqkernel.decode.__file__).read_text().splitlines()[parting.source[1] - 1]
+    )
     assert parting.ulps is not None and 0 < parting.ulps < 100
     assert str(parting).startswith("probability, tile at token 0, token 0, row 0: kernel 0x")
 
@@ -97,6 +113,55 @@ def test_the_element_and_both_lines_are_named() -> None:
 def test_a_wrong_last_step_is_no_stage() -> None:
     parting, _ = parting_of(everywhere("v_div_fixup_f32", "v_max3_f32"))
     assert parting is None
+
+
+def recording_of(body: str) -> _Recording:
+    kernel = program(body)
+    run = launch(kernel, (1, 1, 1), (64, 1, 1), b"", Memory(), DEFAULT_PROFILE, trace=(0, 0, 0))
+    assert run.trace is not None
+    return _Recording(kernel, run.trace)
+
+
+EVERYWHERE = slice(0, None)
+
+
+def test_a_matrix_instruction_may_accumulate_onto_a_constant() -> None:
+    one, half = "v_mov_b32_e32 v{0}, 0x3f803f80\n", "v_mov_b32_e32 v{0}, 0x3f003f00\n"
+    inputs = "".join([one.format(0), one.format(1), half.format(2), half.format(3)])
+    (matrix,) = recording_of(f"{inputs}s_nop 1\nv_mfma_f32_16x16x16_bf16 v[4:7], v[0:1], v[2:3], 0\n").outputs
+    assert matrix.a.shape == matrix.b.shape == (2, 64) and matrix.c.shape == matrix.d.shape == (4, 64)
+    assert not matrix.c.any() and (matrix.d == np.float32(8).view(np.uint32)).all()
+
+
+def test_two_halves_are_no_float() -> None:
+    """Two bfloat16 NaNs in a register have the bits of a float32 NaN."""
+    (nan,) = _by_row("running maximum", np.full(16, np.nan, np.float32), np.ones(64, bool))
+    moved = recording_of("v_mov_b32_e32 v0, 0x7fc00000\n")
+    packed = recording_of("v_mov_b32_e32 v0, 0x7f800001\nv_cvt_pk_bf16_f32 v1, v0, v0\n")
+    assert moved.find(nan, EVERYWHERE)
+    assert not packed.find(nan, slice(1, None))
+    assert packed.trace.values[1, 0] == 0x7FC07FC0
+
+
+def test_a_value_is_looked_for_in_its_tile_only() -> None:
+    (one,) = _by_row("running maximum", np.ones(16, np.float32), np.ones(64, bool))
+    moved = recording_of("v_mov_b32_e32 v0, 1.0\nv_mov_b32_e32 v0, 2.0\n")
+    assert moved.find(one, slice(0, 1)) and not moved.find(one, slice(1, 2))
+
+
+@pytest.mark.parametrize("bits, is_wrong", [(0x3F80, False), (0x8000, False), (0x7F80, True), (0x7FC1, True)])
+def test_what_a_dead_token_has_for_a_value_matters_if_it_is_not_finite(bits: int, is_wrong: bool) -> None:
+    case = CASES[NAME].build()
+    longest = int(case.seq_lens.argmax())
+    tile = next(iter(tiles(case.only(longest, 0).truncated(15), 0, 0, 0)))
+    assert tile.live.tolist() == [True] * 15 + [False]
+    expected: list[_Expected] = _values(tile, 0)
+    operand = np.stack([word.bits for word in expected])
+    operand[1, 48:] |= np.uint32(bits << 16)
+    wrong = [
+        _wrong_lane(want, got) for want, got in zip(expected, _without_harmless(tile, operand), strict=True)
+    ]
+    assert wrong == [None, (48, 1) if is_wrong else None]
 
 
 def test_a_failing_case_shrinks_to_one_sequence_one_head_few_tokens() -> None:
