@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tqkernel.cases import fixtures_directory
+from tqkernel.cli import command_line
 from tqkernel.fixture_cases import FIXTURE_CASES
 
 ROOT = Path(__file__).parent.parent
@@ -73,14 +75,16 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_COMMANDS)
-def test_commands_do_what_the_docs_say(name: str, environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [ROOT / "README.md", *(DOCS / name for name in WITH_COMMANDS)], ids=lambda p: p.name)
+def test_commands_do_what_the_docs_say(path: Path, environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "user"
     folder.mkdir()
-    for language, content in blocks((DOCS / name).read_text()):
+    for language, content in blocks(path.read_text()):
         named = re.match(r"# (\w+\.py)\n", content)
         if language == "python" and named:
             (folder / named[1]).write_text(content)
+        if language == "sh" and path.parent == ROOT:
+            continue  # in the README they install things, need a GPU or name any file: see the test after this one
         for command in commands(language, content):
             done = subprocess.run(
                 ["bash", "-c", command.line], cwd=folder, env=environment, capture_output=True, text=True
@@ -91,6 +95,14 @@ def test_commands_do_what_the_docs_say(name: str, environment: dict[str, str], t
             if command.output is not None:
                 got = done.stdout if command.status < 2 else done.stderr.splitlines()[-1]
                 assert pattern(command.output).fullmatch(plain(got)), said
+
+
+def test_the_readmes_other_commands_are_understood() -> None:
+    lines = [line for language, content in blocks((ROOT / "README.md").read_text()) if language == "sh"
+             for line in content.splitlines() if line.startswith("tqgate ")]  # fmt: skip
+    assert len(lines) > 10
+    for line in lines:
+        command_line().parse_args(shlex.split(line, comments=True)[1:])
 
 
 def test_every_document_with_commands_is_run() -> None:

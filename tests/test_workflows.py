@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tqkernel.cli import _parser
+from tqkernel.cli import command_line
 
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), ROOT / "docs/examples/gate.yml"]
@@ -49,7 +49,7 @@ def test_a_workflow_has_what_every_one_needs(path: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_each_tqgate_command_parses(path: Path) -> None:
-    parser = _parser()
+    parser = command_line()
     for step in steps(load(path)):
         words = shlex.split(step.get("run", ""))
         if words and Path(words[0]).name == "tqgate":

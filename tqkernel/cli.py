@@ -37,7 +37,7 @@ from tqref.layout import (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (by default the process's own) and return its exit status."""
-    parser = _parser()
+    parser = command_line()
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -59,7 +59,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help says more\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = _Parser(
         prog="tqgate",
         description="A bit-exact gate for TurboQuant 4-bit paged attention decode kernels: the compiled gfx950 kernel "
