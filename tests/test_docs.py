@@ -19,7 +19,7 @@ from tqkernel.fixture_cases import FIXTURE_CASES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-WITH_COMMANDS = ("explore.md", "fixtures.md", "gate_your_kernel.md", "read_a_verdict.md")
+WITH_COMMANDS = ("cache_layout.md", "explore.md", "fixtures.md", "gate_your_kernel.md", "read_a_verdict.md")
 
 
 class Command(NamedTuple):
