@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,10 @@ import pytest
 from tqkernel.cases import fixtures_directory
 from tqkernel.cli import command_line
 from tqkernel.fixture_cases import FIXTURE_CASES
+from tqref import DEFAULT_PROFILE, PROFILES, GroupedDot
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-WITH_COMMANDS = ("cache_layout.md", "explore.md", "fixtures.md", "gate_your_kernel.md", "read_a_verdict.md")
 
 
 class Command(NamedTuple):
@@ -75,7 +76,7 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [ROOT / "README.md", *(DOCS / name for name in WITH_COMMANDS)], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda path: path.name)
 def test_commands_do_what_the_docs_say(path: Path, environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "user"
     folder.mkdir()
@@ -83,6 +84,7 @@ def test_commands_do_what_the_docs_say(path: Path, environment: dict[str, str], 
         named = re.match(r"# (\w+\.py)\n", content)
         if language == "python" and named:
             (folder / named[1]).write_text(content)
+    for language, content in blocks(path.read_text()):
         if language == "sh" and path.parent == ROOT:
             continue  # in the README they install things, need a GPU or name any file: see the test after this one
         for command in commands(language, content):
@@ -105,13 +107,14 @@ def test_the_readmes_other_commands_are_understood() -> None:
         command_line().parse_args(shlex.split(line, comments=True)[1:])
 
 
-def test_every_document_with_commands_is_run() -> None:
-    found = {
-        path.name
-        for path in DOCS.glob("*.md")
-        if any(language in ("sh", "console") for language, _ in blocks(path.read_text()))
-    }
-    assert found == set(WITH_COMMANDS)
+def test_the_profiles_are_those_documented() -> None:
+    text = (DOCS / "numerics.md").read_text()
+    assert re.findall(r"^\| `([\w-]+@\d+)`", text, re.MULTILINE) == [profile.key for profile in PROFILES.values()]
+    assert f"| `{DEFAULT_PROFILE.key}`, the default |" in text
+    assert isinstance(DEFAULT_PROFILE.dot, GroupedDot)
+    written = {name: int(number) for name, number in re.findall(r"`(\w+_fraction)` =\s(\d+)", text)}
+    written["group"] = int(re.findall(r"`group`, (\d+)", text)[0])
+    assert written == asdict(DEFAULT_PROFILE.dot)
 
 
 def test_the_table_of_fixtures_is_complete() -> None:
