@@ -33,6 +33,16 @@ class Disagreement(AssertionError):
     """Two decodes that must have the same bits have not."""
 
 
+def require_same_bits(expected: Partials, actual: Partials, what: str) -> None:
+    """Raise Disagreement, with `what` was varied and the first element, unless both have the same bits."""
+    first = compare(expected, actual).first
+    if first is not None:
+        raise Disagreement(
+            f"{what}: {first.output} differs at sequence {first.sequence}, head {first.head}, partition "
+            f"{first.partition}, row {first.row}: {first.expected:#x}, then {first.actual:#x}"
+        )
+
+
 def kernel_is_the_oracle(problem: Problem, backend: EmulatorBackend) -> None:
     """All bits of all three outputs are the oracle's, under every profile."""
     case = problem.case()
@@ -49,7 +59,7 @@ def dead_bytes_do_not_count(problem: Problem, backend: EmulatorBackend) -> None:
     for pattern in DEAD_PATTERNS:
         poison = np.resize(np.array([pattern], "<u2").view(np.uint8), case.blocks.shape)
         poisoned = case.with_poisoned_dead_bytes(poison)
-        _same(expected, _run(problem, backend, poisoned), f"dead bytes {pattern:#06x}")
+        require_same_bits(expected, _run(problem, backend, poisoned), f"dead bytes {pattern:#06x}")
 
 
 def table_entries_past_the_sequence_do_not_count(problem: Problem, backend: EmulatorBackend) -> None:
@@ -58,7 +68,7 @@ def table_entries_past_the_sequence_do_not_count(problem: Problem, backend: Emul
     expected = _run(problem, backend, case)
     for entry in (I32.min, -1, I32.max, *case.block_ids[:1].tolist()):
         other = case.with_unused_table_entries(entry)
-        _same(expected, _run(problem, backend, other), f"unused table entries {entry}")
+        require_same_bits(expected, _run(problem, backend, other), f"unused table entries {entry}")
 
 
 def where_blocks_lie_does_not_count(problem: Problem, backend: EmulatorBackend) -> None:
@@ -68,7 +78,7 @@ def where_blocks_lie_does_not_count(problem: Problem, backend: EmulatorBackend) 
     order = _random(problem).permutation(len(case.block_ids)).astype(np.int64)
     for stride in (1, 1 + (8 << 32) // case.layout.block_bytes // max(1, len(order))):
         renamed = case.with_blocks_renamed(order * stride)
-        _same(expected, _run(problem, backend, renamed), f"blocks renamed, {stride} apart")
+        require_same_bits(expected, _run(problem, backend, renamed), f"blocks renamed, {stride} apart")
 
 
 def sequences_that_share_blocks_read_the_same(problem: Problem, backend: EmulatorBackend) -> None:
@@ -78,7 +88,9 @@ def sequences_that_share_blocks_read_the_same(problem: Problem, backend: Emulato
     query = case.query.copy()
     query[-1] = query[0]
     partials = _run(problem, backend, replace(case, query=query))
-    _same(_part(partials, np.s_[:1]), _part(partials, np.s_[-1:]), "sequences that share their blocks")
+    require_same_bits(
+        _part(partials, np.s_[:1]), _part(partials, np.s_[-1:]), "sequences that share their blocks"
+    )
 
 
 def what_was_there_before_does_not_count(problem: Problem, backend: EmulatorBackend) -> None:
@@ -87,7 +99,7 @@ def what_was_there_before_does_not_count(problem: Problem, backend: EmulatorBack
     expected = _run(problem, backend, case)
     for pattern in START_PATTERNS:
         other = backend.starting_from(pattern, pattern & 0xFF)
-        _same(expected, _run(problem, other, case), f"registers, LDS and outputs {pattern:#010x}")
+        require_same_bits(expected, _run(problem, other, case), f"registers, LDS and outputs {pattern:#010x}")
 
 
 def a_partition_depends_on_its_own_tokens(problem: Problem, backend: EmulatorBackend) -> None:
@@ -96,7 +108,9 @@ def a_partition_depends_on_its_own_tokens(problem: Problem, backend: EmulatorBac
     whole = _run(problem, backend, case)
     for partition in range(-(-int(case.seq_lens.max()) // _partition_tokens(case))):
         alone = _run(problem, backend, _partition_alone(case, partition))
-        _same(_part(whole, np.s_[:, :, partition : partition + 1]), alone, f"partition {partition} alone")
+        require_same_bits(
+            _part(whole, np.s_[:, :, partition : partition + 1]), alone, f"partition {partition} alone"
+        )
 
 
 def an_appended_token_leaves_full_partitions_alone(problem: Problem, backend: EmulatorBackend) -> None:
@@ -106,7 +120,7 @@ def an_appended_token_leaves_full_partitions_alone(problem: Problem, backend: Em
     before, after = _run(problem, backend, shorter), _run(problem, backend, case)
     for sequence, length in enumerate(shorter.seq_lens.tolist()):
         full = np.s_[sequence : sequence + 1, :, : length // _partition_tokens(case)]
-        _same(_part(before, full), _part(after, full), f"token {length} appended")
+        require_same_bits(_part(before, full), _part(after, full), f"token {length} appended")
 
 
 def more_partitions_leave_the_others_alone(problem: Problem, backend: EmulatorBackend) -> None:
@@ -114,7 +128,7 @@ def more_partitions_leave_the_others_alone(problem: Problem, backend: EmulatorBa
     case = problem.case()
     wider = _run(problem, backend, replace(case, num_partitions=case.num_partitions + 2))
     kept, added = np.s_[:, :, : case.num_partitions], np.s_[:, :, case.num_partitions :]
-    _same(_run(problem, backend, case), _part(wider, kept), "two more partitions")
+    require_same_bits(_run(problem, backend, case), _part(wider, kept), "two more partitions")
     empty = _part(wider, added)
     if empty.out.any() or empty.exp_sums.any() or not np.isneginf(empty.max_logits).all():
         raise Disagreement("two more partitions: expected them empty")
@@ -152,20 +166,20 @@ def heads_and_sequences_are_independent(problem: Problem, backend: EmulatorBacke
     sequence, head = int(random.integers(case.num_sequences)), int(random.integers(case.num_kv_heads))
     part = _part(_run(problem, backend, case), np.s_[sequence : sequence + 1, head : head + 1])
     alone = _run(problem, backend, case.only(sequence, head))
-    _same(part, alone, f"sequence {sequence}, head {head} alone")
+    require_same_bits(part, alone, f"sequence {sequence}, head {head} alone")
 
 
 def both_transposes_agree(problem: Problem, backend: EmulatorBackend) -> None:
     """Both ways to transpose values give the same bits."""
     case = problem.case()
     software, hardware = (backend.run(case, path, problem.arithmetic) for path in (False, True))
-    _same(software, hardware, "the other V transpose")
+    require_same_bits(software, hardware, "the other V transpose")
 
 
 def both_block_sizes_agree(problem: Problem, backend: EmulatorBackend) -> None:
     """The same tokens in blocks of 16 and of 32 give the same bits."""
     case = replace(problem, kv_block_size=32, placement="in order").case()
-    _same(
+    require_same_bits(
         _run(problem, backend, case), _run(problem, backend, _in_blocks_of_16(case)), "blocks of 16, not 32"
     )
 
@@ -177,7 +191,7 @@ def query_group_8_is_half_of_16(problem: Problem, backend: EmulatorBackend) -> N
     query = np.ascontiguousarray(rows.reshape(case.num_sequences, -1, HEAD_SIZE))
     first_half = _part(_run(problem, backend, case), np.s_[:, :, :, :8])
     half = _run(problem, backend, replace(case, query_group_size=8, query=query))
-    _same(first_half, half, "query group 8, not 16")
+    require_same_bits(first_half, half, "query group 8, not 16")
 
 
 PROPERTIES: dict[str, Property] = {
@@ -212,15 +226,6 @@ def _random(problem: Problem) -> np.random.Generator:
 
 def _run(problem: Problem, backend: EmulatorBackend, case: Case) -> Partials:
     return backend.run(case, problem.hw_v_transpose, problem.arithmetic)
-
-
-def _same(expected: Partials, actual: Partials, what: str) -> None:
-    first = compare(expected, actual).first
-    if first is not None:
-        raise Disagreement(
-            f"{what}: {first.output} differs at sequence {first.sequence}, head {first.head}, partition "
-            f"{first.partition}, row {first.row}: {first.expected:#x}, then {first.actual:#x}"
-        )
 
 
 def _part(partials: Partials, index: tuple[slice, ...] | slice) -> Partials:

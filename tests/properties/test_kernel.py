@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 
@@ -95,3 +97,9 @@ def test_both_block_sizes_agree(problem: Problem) -> None:
 @given(problem=SMALL)
 def test_query_group_8_is_half_of_16(problem: Problem) -> None:
     properties.query_group_8_is_half_of_16(problem, KERNEL)
+
+
+def test_every_property_has_a_test() -> None:
+    source = Path(__file__).read_text()
+    untested = [name for name in properties.PROPERTIES if f"properties.{name}(problem, KERNEL)" not in source]
+    assert untested == []
