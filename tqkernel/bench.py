@@ -26,6 +26,7 @@ from tqkernel.compile import compile_listing
 from tqkernel.gate import oracle, run_case
 from tqkernel.gfx950 import Memory, launch, parse_listing
 from tqkernel.plan import Variant, plan_partitions
+from tqkernel.runner import STANDARD_OUTPUT, require_writable
 from tqref import DEFAULT_PROFILE, Case
 from tqref.layout import HEAD_SIZE, TILE_TOKENS
 
@@ -162,7 +163,12 @@ def start() -> dict[str, float]:
     return {"cached_seconds": cached, "cold_seconds": cold}
 
 
-SUBJECTS: dict[str, Callable[[], dict[str, float]]] = {"emulator": emulator, "gate": gate, "start": start}
+SUBJECTS: dict[str, tuple[Callable[[], dict[str, float]], str]] = {
+    "emulator": (emulator, "one core of the emulator, beside the oracle and mmasim"),
+    "gate": (gate, "32 Ki tokens by 8 heads from the oracle to a verdict, on all cores"),
+    "start": (start, "a new process and a small launch, with and without its caches"),
+}
+"""What can be measured, and what that is."""
 
 # ---------------------------------------------------------------- the command
 
@@ -173,17 +179,21 @@ def add_command(commands: Any) -> None:
         "bench",
         help="measure speed and memory",
         description="Measure speed and memory, what is compared side by side in one run.",
+        epilog="\n".join(["subjects:", *(f"  {name:<10}{text}" for name, (_, text) in SUBJECTS.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    subjects = (f"{name}: {(function.__doc__ or '').rstrip('.')}" for name, function in SUBJECTS.items())
-    parser.add_argument("subject", choices=SUBJECTS, help="; ".join(subjects))
+    parser.add_argument("subject", metavar="SUBJECT", choices=SUBJECTS, help="what to measure, see below")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    figures = SUBJECTS[options.subject]()
+    measure, _ = SUBJECTS[options.subject]
+    if options.json not in (None, STANDARD_OUTPUT):
+        require_writable("json", Path(options.json))
+    figures = measure()
     text = json.dumps(figures, indent=1) + "\n"
-    if options.json == "-":
+    if options.json == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return 0
     width = max(map(len, figures))

@@ -43,10 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
     except (UsageError, KernelError, UnavailableError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
-    except BrokenPipeError:
+    except BrokenPipeError:  # an OSError, too
         # Whoever was reading has seen enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        parser.exit(2, f"{parser.prog}: error: {runner.reason(error)}\n")
     except KeyboardInterrupt:
         parser.exit(130, f"\n{parser.prog}: interrupted\n")
     return status
@@ -100,7 +102,7 @@ def _add_check(commands: Any) -> None:
         "--profile",
         choices=PROFILES,
         default=DEFAULT_PROFILE.name,
-        help="the chip's arithmetic (default: %(default)s)",
+        help="the chip's numerics profile (default: %(default)s)",
     )
     runner.add_options(parser)
     parser.set_defaults(run=_check)
@@ -143,7 +145,8 @@ def _add_isa(commands: Any) -> None:
     parser = commands.add_parser(
         "isa",
         help="print the kernel's gfx950 assembly, what a tile costs, or what of a listing is emulated",
-        description="Compile one variant of the kernel for gfx950 and print its assembly listing, or what is in it.",
+        description="Compile one variant of the kernel for gfx950 and print its assembly listing; or, instead, what a "
+        "tile costs, or what of a listing is emulated.",
     )
     parser.add_argument(
         "--query-group-size",
@@ -167,16 +170,16 @@ def _add_isa(commands: Any) -> None:
     parser.add_argument(
         "--locations",
         action="store_true",
-        help="keep the kernel's source lines; verdicts count the listing's lines with these",
+        help="keep the kernel's source lines, as in the listings whose lines verdicts name",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--stats", action="store_true", help="print what a tile costs instead, counted from an execution"
+        "--stats", action="store_true", help="print what a tile costs, counted from an execution"
     )
     instead.add_argument(
         "--audit",
         metavar="LISTING",
-        help="print instead which instructions of any listing are emulated exactly, by a model, or not at all; "
+        help="print which instructions of this file are emulated exactly, by a model, or not at all; "
         "exits 1 if there are any of the last",
     )
     parser.set_defaults(run=_isa)
@@ -196,7 +199,7 @@ def _audit(path: Path) -> int:
     try:
         rows = audit(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--audit: {path}: {error}") from error
+        raise UsageError(f"--audit: {runner.reason(error, path)}") from error
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         print(f"{row.name:<{width}}  {row.accuracy:<11}  {row.count:>5}  line {row.line}  {row.reason}".rstrip())

@@ -31,6 +31,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from tqkernel.backends import RunError
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.properties import PROPERTIES, Disagreement
+from tqkernel.runner import UsageError
 from tqkernel.strategies import HOSTILE, Problem, problems
 from tqref.layout import GROUP_TOKENS, TILE_TOKENS
 
@@ -213,19 +214,30 @@ def add_command(commands: Any) -> None:
         "property of it: that every bit is the oracle's under every profile, or that what must not change a bit does "
         "not. A failure is shrunk, printed as Python, and saved. Exits 0 when none was found.",
     )
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="where the search starts (default: another one each time)")
     parser.add_argument(
-        "--found", metavar="DIR", default="fixtures/found", help="where failures go (default: %(default)s)"
+        "--minutes", metavar="N", type=float, default=5.0, help="how long to search (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--workers", metavar="N", type=int, default=1, help="processes side by side (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=int, help="where the search starts (default: another place each time)"
+    )
+    parser.add_argument(
+        "--found",
+        metavar="DIR",
+        type=Path,
+        default=Path("fixtures/found"),
+        help="where failures are saved (default: %(default)s)",
     )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.minutes <= 0 or options.workers < 1:
-        print("tqgate explore: error: --minutes and --workers: expected more than 0", file=sys.stderr)
-        return 2
+    for name in ("minutes", "workers"):
+        if not getattr(options, name) > 0:
+            raise UsageError(f"--{name}: expected more than 0, got {getattr(options, name)}")
+    _require_place(options.found)
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     context = multiprocessing.get_context("spawn")
     reports = context.Queue()
@@ -239,7 +251,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         while any(process.is_alive() for process in workers) or not reports.empty():
             with contextlib.suppress(queue.Empty):
-                board.add(reports.get(timeout=0.5), Path(options.found))
+                board.add(reports.get(timeout=0.5), options.found)
     except KeyboardInterrupt:
         for process in workers:
             process.terminate()
@@ -250,6 +262,13 @@ def _run(options: argparse.Namespace) -> int:
     if broken:
         print(f"tqgate explore: error: {broken} of {len(workers)} workers broke down", file=sys.stderr)
     return 1 if board.failures or broken else 0
+
+
+def _require_place(folder: Path) -> None:
+    """Find out before the search that failures can be saved; the folder is made for the first of them."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UsageError(f"--found: {folder}: expected a folder that can be written, got {there}")
 
 
 @dataclass

@@ -226,6 +226,7 @@ def _select(names: Sequence[str], folder: Path) -> list[Path]:
 
     Raises UsageError for a name that means nothing.
     """
+    _require_fixtures(folder)
     listed = [folder / name for name in sorted(read_manifest(folder))]
     paths: list[Path] = []
     for name in names:
@@ -364,8 +365,15 @@ def _changes(name: str, fixture: Fixture) -> Iterator[Finding]:
         )
 
 
+def _require_fixtures(folder: Path) -> None:
+    """Raise UsageError for a folder without any: to find nothing wrong there would mean nothing."""
+    if not read_manifest(folder) and not any(folder.glob("*" + SUFFIX)):
+        raise UsageError(f"--folder: expected a folder of fixtures, got none in {folder}; tqgate record makes one")
+
+
 def _verify(options: argparse.Namespace) -> int:
     folder: Path = options.folder
+    _require_fixtures(folder)
     findings = list(verify(folder))
     for finding in findings:
         print(f"{finding.file}: {finding.text}")
@@ -407,8 +415,12 @@ def add_commands(commands: Any) -> None:
     """Register `tqgate replay`, `record` and `fixtures` with an argparse subparsers object."""
     _add_replay(commands)
     _add_record(commands)
-    parser = commands.add_parser("fixtures", help="check the fixtures themselves")
-    verbs = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser = commands.add_parser(
+        "fixtures",
+        help="check the fixtures themselves",
+        description="Check the fixtures themselves. No kernel is run.",
+    )
+    verbs = parser.add_subparsers(required=True, title="commands", metavar="COMMAND")
     parser = verbs.add_parser(
         "verify",
         help="check the manifest, and every expected bit against the oracle",
@@ -416,7 +428,7 @@ def add_commands(commands: Any) -> None:
         "Prints what changed, and exits 1 if anything did.",
     )
     _add_folder(parser)
-    parser.add_argument("--accept", action="store_true", help="record the fixtures as they are now")
+    parser.add_argument("--accept", action="store_true", help="take what changed for right, and write it")
     parser.set_defaults(run=_verify)
 
 
@@ -432,8 +444,8 @@ def _add_replay(commands: Any) -> None:
         "files",
         nargs="*",
         metavar="NAME",
-        help="names or globs of the folder's fixtures, such as 'far_*', or .npz files, of saved cases, too; "
-        "default: all",
+        help="fixtures of the folder, by name or glob such as 'far_*', or .npz files of fixtures or saved cases; "
+        "default: the whole folder",
     )
     parser.add_argument("--list", action="store_true", help="print the names of the fixtures and stop")
     _add_folder(parser)
@@ -441,13 +453,14 @@ def _add_replay(commands: Any) -> None:
         "--transpose",
         choices=(*_TRANSPOSES, "both"),
         default="both",
-        help="the kernel's way to transpose values (default: %(default)s)",
+        help="how values are transposed: through a copy in LDS, by hardware, or one after the other "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--profile",
         choices=PROFILES,
         default=DEFAULT_PROFILE.name,
-        help="the chip's arithmetic for saved cases; fixtures have their own (default: %(default)s)",
+        help="the chip's numerics profile, for saved cases; fixtures name theirs (default: %(default)s)",
     )
     runner.add_options(parser)
     parser.set_defaults(run=_replay)
@@ -471,7 +484,7 @@ def _add_record(commands: Any) -> None:
         "--profile",
         choices=PROFILES,
         default=DEFAULT_PROFILE.name,
-        help="the chip's arithmetic (default: %(default)s)",
+        help="the chip's numerics profile (default: %(default)s)",
     )
     parser.add_argument("--accept", action="store_true", help="replace fixtures of the same name")
     _add_folder(parser)

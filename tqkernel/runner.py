@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from tqkernel.backends import Backend
+from tqkernel.backends import Backend, blamed
 from tqkernel.explain import Failure, explain, with_commands
 from tqkernel.gate import run_case
 from tqkernel.plan import KERNEL_ARGUMENTS
@@ -61,11 +61,18 @@ class Task:
         return replace(verdict, name=self.name)
 
 
+def reason(error: OSError | UnicodeDecodeError, path: str | Path = "") -> str:
+    """Which file, and why not. path: of the file, where the error may not know it."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"{path}: expected a text in UTF-8, got other bytes"
+    return f"{error.filename or path}: {error.strerror or error}"
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that judges a kernel; `run` reads them."""
     _add_kernel(parser.add_argument_group("the kernel"))
     judged = parser.add_argument_group("how it is judged")
-    judged.add_argument("--strict", action="store_true", help="NaNs must have the same bits, too")
+    judged.add_argument("--strict", action="store_true", help="take NaNs of other bits for a difference")
     judged.add_argument(
         "--sanitize",
         action="store_true",
@@ -78,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--report",
         metavar="DIR",
         type=Path,
-        help=f"a page to read in a browser, with pictures of the first {REPORTED} cases that differ; needs matplotlib",
+        help=f"a page for the browser, with pictures of the first {REPORTED} cases that differ; needs matplotlib",
     )
     saving = written.add_mutually_exclusive_group()
     saving.add_argument(
@@ -86,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         default=Path(FAILURES),
-        help="a smaller case for the first that differs, for `tqgate replay` (default: %(default)s)",
+        help="of the first case that differs a smaller one, for `tqgate replay` (default: %(default)s)",
     )
     saving.add_argument(
         "--no-save", dest="save", action="store_const", const=None, help="do not look for a smaller case"
@@ -99,16 +106,17 @@ def _add_kernel(group: Any) -> None:
     kernel.add_argument(
         "--kernel",
         metavar="MODULE:FUNCTION",
-        help="what this function builds, called as tqkernel.decode.build_tq_decode_module is; "
-        "default: what that one builds",
+        help="its builder, called as tqkernel.decode.build_tq_decode_module is (default: that function)",
     )
-    kernel.add_argument("--listing", metavar="FILE", help="a compiled one: gfx950 assembly as LLVM prints it")
+    kernel.add_argument(
+        "--listing", metavar="FILE", help="gfx950 assembly as LLVM prints it: a kernel compiled already"
+    )
     group.add_argument(
         "--arguments",
         metavar="NAME,...",
-        help="its arguments in order, where they are others than "
+        help="its own arguments in order, unless they are "
         + ", ".join(argument.name for argument in KERNEL_ARGUMENTS)
-        + " or, where tensors are passed with their shapes, the pointers of these",
+        + " or, for a kernel of FlyDSL tensors, the arrays among these",
     )
     group.add_argument(
         "--backend", choices=BACKENDS, default="emulator", help="where it runs (default: %(default)s)"
@@ -120,7 +128,7 @@ def run(tasks: Sequence[Task], options: argparse.Namespace) -> int:
     for option in ("json", "junit"):
         target = getattr(options, option)
         if target not in (None, STANDARD_OUTPUT):
-            _require_writable(option, Path(target))
+            require_writable(option, Path(target))
     if options.report is not None:
         _require_folder(options.report)
     progress = Progress(len(tasks), sys.stderr)
@@ -196,13 +204,13 @@ def _kernel_arguments(options: argparse.Namespace) -> list[str]:
     return [*backend, *arguments, *(["--strict"] if options.strict else [])]
 
 
-def _require_writable(option: str, path: Path) -> None:
+def require_writable(option: str, path: Path) -> None:
     """Find out before the work, not after it."""
     is_new = not path.exists()
     try:
         path.open("a").close()
     except OSError as error:
-        raise UsageError(f"--{option}: {error}") from error
+        raise UsageError(f"--{option}: {reason(error)}") from error
     if is_new:
         path.unlink()
 
@@ -214,7 +222,7 @@ def _require_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--report: {error}") from error
+        raise UsageError(f"--report: {reason(error)}") from error
 
 
 def _write(target: str, text: str) -> None:
@@ -281,8 +289,12 @@ def load_builder(reference: str) -> Callable[..., Any]:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UsageError(f"--kernel: module {module_name} cannot be imported: {error}") from error
+    except Exception as error:
+        spec = importlib.util.find_spec(module_name)
+        why = blamed(error, (spec and spec.origin) or "")
+        raise UsageError(f"--kernel: module {module_name} cannot be imported: {why}") from error
     builder: Any = getattr(module, name, None)
     if not callable(builder):
         raise UsageError(f"--kernel: expected a function {name} in module {module_name}, got {builder!r}")
@@ -304,7 +316,7 @@ def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--listing: {path}: {error}") from error
+        raise UsageError(f"--listing: {reason(error, path)}") from error
 
 
 def announce(line: str) -> Any:

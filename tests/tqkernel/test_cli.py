@@ -222,6 +222,44 @@ def test_an_error_is_one_line(arguments: list[str], capsys: pytest.CaptureFixtur
     assert "--help" in line or "--list" in line
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(
+    "command", ["", "check", "replay", "record", "fixtures", "fixtures verify", "explore", "isa", "bench"]
+)
+def test_help_fits_the_terminal(
+    command: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit) as stopped:
+        main([*command.split(), "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= columns
+    # A sentence or more before the options.
+    assert ".\n" in printed.partition("options:")[0].partition("positional")[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["record", SMALL, "--folder", "/dev/null/there"],
+        ["bench", "start", "--json", "/dev/null/there"],
+        ["explore", "--found", "/dev/null/there"],
+        ["isa", "--audit", "/dev/null/there"],
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = usage_error(capsys, *arguments).splitlines()
+    assert line.startswith("tqgate: error: ") and "/dev/null/there" in line and "Errno" not in line
+
+
+def test_what_is_no_text_is_no_listing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert "expected a text in UTF-8" in usage_error(capsys, "isa", "--audit", str(tmp_path / "binary"))
+
+
 def test_an_interrupt_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

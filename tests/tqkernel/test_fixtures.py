@@ -469,3 +469,11 @@ def test_verify_sees_a_new_version_of_a_profile(folder: Path, capsys: pytest.Cap
     assert f"{SMALL}.npz: recorded under cdna3@0, which is {DEFAULT_PROFILE.key} now" in lines
     assert "inf_query_qg8_bs16.npz: there is no profile rdna@1" in lines
     assert Fixture.load(folder / f"{SMALL}.npz").profile == DEFAULT_PROFILE.key
+
+
+@pytest.mark.parametrize("command", [["replay"], ["fixtures", "verify"]])
+def test_a_folder_without_fixtures_is_not_all_well(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = usage_error(capsys, *command, "--folder", tmp_path / "none")
+    assert f"--folder: expected a folder of fixtures, got none in {tmp_path / 'none'}" in refused

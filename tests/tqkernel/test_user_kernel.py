@@ -190,18 +190,52 @@ def test_a_listing_of_tensors_alone_gets_their_shapes(case: Case) -> None:
         (["--kernel", "absent:build"], "--kernel: module absent cannot be imported: No module named 'absent'"),
         (["--kernel", "tqkernel.decode:absent"], "--kernel: expected a function absent in module"),
         (["--kernel", "tqkernel.decode:LOG2E"], "--kernel: expected a function LOG2E in module"),
-        (["--listing", "absent.s"], "--listing: absent.s: "),
+        (["--listing", "absent.s"], "error: --listing: absent.s: No such file or directory"),
         (["--listing", "absent.s", "--kernel", "a:b"], "not allowed with argument"),
         (["--arguments", "out"], "--arguments: expected with --kernel or --listing, got neither"),
         (["--arguments", "out,in", "--listing", "absent.s"], "--arguments: expected names from out, exp_sums, "),
         (["--listing", "absent.s", "--backend", "hip"], "--listing: expected --backend emulator, got hip"),
-        (["--junit", "/nowhere/report.xml"], "--junit: "),
+        (["--junit", "/nowhere/report.xml"], "error: --junit: /nowhere/report.xml: No such file or directory"),
     ],
 )
 def test_bad_usage(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in usage_error(capsys, "check", NAMED.name, *arguments)
+
+
+NOT_IMPORTED = "--kernel: module broken cannot be imported:"
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("def build(", f"{NOT_IMPORTED} SyntaxError: '(' was never closed (broken.py, line 1)"),
+        ("\nraise OSError('no')", f"{NOT_IMPORTED} OSError: no (broken.py, line 2)"),
+        ("def build(**sizes):\n    return sizes['x']", "kernel: cannot be built: KeyError: 'x' (broken.py, line 2)"),
+        ("from os import getcwd as build", "kernel: cannot be built: TypeError: "),
+    ],
+)
+def test_a_builder_that_fails_is_one_line_with_the_place(
+    source: str, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    (folder / "broken.py").write_text(source)
+    refused = usage_error(capsys, "check", NAMED.name, "--kernel", "broken:build")
+    assert refused.startswith(f"tqgate: error: {message}")
+    if "broken.py" in message:
+        assert refused == f"tqgate: error: {message}"
+
+
+def test_a_kernel_that_does_not_compile_is_one_line_with_the_place(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Path(our_kernel.__file__).read_text().replace("part * rescale", "part * absent")
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "part * absent" in text)
+    (folder / "uncompiled.py").write_text(source)
+    refused = usage_error(capsys, "check", NAMED.name, "--kernel", "uncompiled:build_tq_decode_module")
+    where = f"(uncompiled.py, line {line})"
+    assert refused == f"tqgate: error: kernel: cannot be built: NameError: name 'absent' is not defined {where}"
 
 
 def test_a_listing_needs_names_and_has_to_be_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

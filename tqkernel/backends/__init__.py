@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +27,16 @@ class KernelError(ValueError):
 
 class UnavailableError(RuntimeError):
     """The backend cannot be used on this machine."""
+
+
+def blamed(error: Exception, module: str) -> str:
+    """An exception in one line, with the last line of the module's file that it came by, or its own last line."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.lineno is not None]
+    last = next((frame for frame in reversed(frames) if frame.filename == module), frames[-1])
+    message = " ".join(str(error).split())
+    # A SyntaxError's message has its place already.
+    place = "" if isinstance(error, SyntaxError) else f" ({os.path.relpath(last.filename)}, line {last.lineno})"
+    return f"{type(error).__name__}: {message}{place}"
 
 
 class Backend(Protocol):

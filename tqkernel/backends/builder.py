@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tqkernel.backends import KernelError, build_parameters, input_arrays, poisoned_outputs
+from tqkernel.backends import KernelError, RunError, blamed, build_parameters, input_arrays, poisoned_outputs
 from tqkernel.backends.emulator import ARGUMENT_NAMES, EmulatorBackend, Kernel, matches, read_listing
 from tqkernel.compile import compile_launcher
 from tqkernel.plan import KERNEL_ARGUMENTS, WAVE_LANES
@@ -34,7 +34,7 @@ class BuilderBackend(EmulatorBackend):
         threads: cores to use, all of them by default.
         sanitize: as for `EmulatorBackend`.
 
-    `run` raises KernelError when what the builder returned cannot be launched.
+    `run` raises KernelError when the builder fails or what it returned cannot be compiled or launched.
     """
 
     def __init__(
@@ -54,14 +54,24 @@ class BuilderBackend(EmulatorBackend):
         parameters = build_parameters(case, hw_v_transpose)
         key = tuple(parameters.values())
         if key not in self._kernels:
-            built = self._builder(**parameters)
-            launcher = getattr(built, "launcher", built)
-            # A builder that returns the same launcher for other sizes is compiled once.
-            if launcher not in self._kernels:
-                with self._announce(f"compiling the kernel for {case.name}"):
-                    self._kernels[launcher] = self._compile(launcher, case)
-            self._kernels[key] = self._kernels[launcher]
+            try:
+                self._kernels[key] = self._built(parameters, case)
+            except (KernelError, RunError):
+                raise
+            except Exception as error:
+                code = getattr(inspect.unwrap(self._builder), "__code__", None)
+                why = blamed(error, code.co_filename if code else "")
+                raise KernelError(f"kernel: cannot be built: {why}") from error
         return self._kernels[key]
+
+    def _built(self, parameters: Mapping[str, Any], case: Case) -> Kernel:
+        built = self._builder(**parameters)
+        launcher = getattr(built, "launcher", built)
+        # A builder that returns the same launcher for other sizes is compiled once.
+        if launcher not in self._kernels:
+            with self._announce(f"compiling the kernel for {case.name}"):
+                self._kernels[launcher] = self._compile(launcher, case)
+        return self._kernels[launcher]
 
     def _compile(self, built: Any, case: Case) -> Kernel:
         launch = _launch_of(built, case)

@@ -796,7 +796,7 @@ def parse_listing(text: str, kernel: str | None = None) -> Program:
     names = [line.split()[1] for line in lines if line.strip().startswith(".amdhsa_kernel ")]
     if kernel is None:
         if len(names) != 1:
-            raise ListingError(f"kernel: expected a listing with one kernel, found {len(names)}: {', '.join(names)}")
+            raise ListingError(f"kernel: expected a listing with one kernel, got {', '.join(names) or 'none'}")
         kernel = names[0]
     elif kernel not in names:
         raise ListingError(f"kernel: {kernel!r} is not in the listing, which has {', '.join(names) or 'none'}")
