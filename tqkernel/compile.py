@@ -91,7 +91,18 @@ def compile_builder(
 def compile_launcher(
     launcher: Any, *arguments: Any, debug_locations: bool = False, architecture: str = ARCHITECTURE
 ) -> str:
-    """Assembly listing of a `@flyc.jit` launcher specialised on `arguments`, never launched and never cached.
+    """Assembly listing of a `@flyc.jit` launcher's one kernel. Arguments and errors are those of `compile_module`.
+
+    Raises ValueError where there is no kernel, or more than one.
+    """
+    module = compile_module(launcher, *arguments, debug_locations=debug_locations, architecture=architecture)
+    return listing_in_module(module)
+
+
+def compile_module(
+    launcher: Any, *arguments: Any, debug_locations: bool = False, architecture: str = ARCHITECTURE
+) -> str:
+    """A `@flyc.jit` launcher specialised on `arguments`, never launched and never cached: MLIR's text of it.
 
     Args:
         launcher: a `@flyc.jit` function.
@@ -102,7 +113,6 @@ def compile_launcher(
     Raises:
         TypeError: `launcher` is something else.
         RuntimeError: the kernel calls a function of ROCm's device library, which is not here.
-        ValueError: the compiled module holds no listing, or more than one.
     """
     with _listing_environment(debug_locations, architecture):
         from flydsl.compiler.jit_function import JitFunction
@@ -117,7 +127,7 @@ def compile_launcher(
                 raise
             raise RuntimeError(_NEEDS_DEVICE_LIBRARY) from error
         _, artifact = launcher._last_compiled
-    return _listing_in_module(artifact.ir)
+    return str(artifact.ir)
 
 
 def pointer(element_type: Any) -> Any:
@@ -207,8 +217,8 @@ def _register_backend() -> None:
     register_compile_runtime_mapping(BACKEND_NAME, "rocm")
 
 
-def _listing_in_module(module: str) -> str:
-    """The one `assembly = "..."` attribute in the text of a compiled MLIR module, unescaped."""
+def listing_in_module(module: str) -> str:
+    """The assembly listing in a compiled module's text. Raises ValueError where there is none, or more than one."""
     found = re.findall(r'\bassembly = "((?:[^"\\]|\\.)*)"', module)
     if len(found) != 1:
         raise ValueError(f"compiled module: expected one assembly listing, found {len(found)}")

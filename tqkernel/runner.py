@@ -247,7 +247,7 @@ def make_backend(options: argparse.Namespace, announce: Announce) -> Backend:
 
 
 def _emulator(options: argparse.Namespace, announce: Announce) -> Backend:
-    from tqkernel.backends.emulator import ARGUMENT_NAMES, EmulatorBackend
+    from tqkernel.backends.emulator import EmulatorBackend
 
     arguments = _argument_names(options.arguments)
     if arguments is not None and options.kernel is None and options.listing is None:
@@ -258,9 +258,7 @@ def _emulator(options: argparse.Namespace, announce: Announce) -> Backend:
         return BuilderBackend(load_builder(options.kernel), arguments, announce, sanitize=options.sanitize)
     if options.listing is not None:
         listing = _read(options.listing)
-        return EmulatorBackend(
-            lambda variant: listing, arguments=arguments or ARGUMENT_NAMES, sanitize=options.sanitize
-        )
+        return EmulatorBackend(lambda variant: listing, arguments=arguments, sanitize=options.sanitize)
     return EmulatorBackend(announce=announce, sanitize=options.sanitize)
 
 

@@ -207,7 +207,7 @@ def test_unescape(escaped, text):
 
 def test_module_without_a_listing_is_refused():
     with pytest.raises(ValueError, match="expected one assembly listing, found 0"):
-        compiling._listing_in_module("module {}")
+        compiling.listing_in_module("module {}")
 
 
 def test_vector_add():

@@ -14,6 +14,7 @@ from tqkernel.backends import KernelError
 from tqkernel.backends.builder import BuilderBackend, _meanings
 from tqkernel.backends.emulator import ARGUMENT_NAMES
 from tqkernel.backends.hip import _launch
+from tqkernel.backends.host import HostFunction
 from tqkernel.cases import CASES
 from tqkernel.cli import main
 from tqkernel.compile import compile_listing
@@ -52,6 +53,9 @@ def test_arguments_reach_each_kind_of_kernel(kind: str, case: Case) -> None:
         (list("abcdefgh"), list(ARGUMENT_NAMES[:8])),
         ([*"abcdefgh", "num_seqs"], [*ARGUMENT_NAMES[:8], "num_seqs"]),
         (["a"], ["out"]),
+        (["segm_out", "exp_sums", *"cdefgh"], list(ARGUMENT_NAMES[:8])),
+        (["exp_sums", "segm_out", *"cdefgh"], ["exp_sums", "segm_out", *"cdefgh"]),
+        (["out", "temperature"], ["out", "temperature"]),
     ],
 )
 def test_parameters_go_by_name_or_else_by_place(names: list[str], meanings: list[str]) -> None:
@@ -112,6 +116,78 @@ def test_arguments_override_the_launchers(case: Case) -> None:
         BuilderBackend(user_kernels.build_launcher_of_pointers, ("out",)).run(case, True, DEFAULT_PROFILE)
 
 
+def launched(builder, case: Case):
+    return BuilderBackend(builder)._kernel(case, True)
+
+
+def test_the_launchers_grid_and_order_of_arguments_are_what_runs(case: Case) -> None:
+    kernel = launched(user_kernels.build_launcher_of_sizes, case)
+    assert (kernel.grid, kernel.block) == ((2, 3, 4), (64, 1, 1))
+    assert kernel.arguments == ["seq_lens", "out"]
+    kernel = launched(user_kernels.build_launcher_of_pointers, case)
+    assert kernel.arguments == ["seq_lens", "exp_sums", "max_logits", "num_kv_heads"]
+
+
+def test_a_wrong_grid_and_workgroup_show(case: Case) -> None:
+    written = BuilderBackend(user_kernels.build_launcher_of_two_waves).run(case, True, DEFAULT_PROFILE)
+    assert (written.exp_sums[:, :, :3, :2] == 1).all()
+    assert not (written.exp_sums[:, :, 3] == 1).any() and not (written.exp_sums[..., 2:] == 1).any()
+    verdict = run_case(case, True, BuilderBackend(user_kernels.build_launcher_of_two_waves))
+    assert not verdict.ok
+
+
+def test_an_argument_that_the_launcher_computes_has_to_be_named(case: Case) -> None:
+    with pytest.raises(KernelError, match="got a computed value as argument 2; --arguments names them all"):
+        launched(user_kernels.build_launcher_that_computes, case)
+    assert BuilderBackend(user_kernels.build_launcher_that_computes, ["out", "num_kv_heads"])._kernel(case, True)
+
+
+def test_a_launcher_that_launches_nothing_is_refused(case: Case) -> None:
+    with pytest.raises(KernelError, match="expected a launcher of one kernel, got 0 launches"):
+        launched(user_kernels.build_launcher_of_nothing, case)
+
+
+HOST = """
+  llvm.func @launch(%arg0: i32, %arg1: !llvm.struct<packed (struct<packed (i32, i32)>)>) attributes {{x}} {{
+    %0 = llvm.mlir.constant(-7 : i32) : i32
+    %1 = llvm.mlir.constant(true) : i1
+    %2 = llvm.extractvalue %arg1[0, 1] : !llvm.struct<packed (struct<packed (i32, i32)>)>
+    %3 = {}
+    gpu.launch_func <%arg5 : !llvm.ptr> @k::@k blocks in (%3, %2, %arg0) threads in (%2, %2, %2) : i64 args(%arg0 : i32)
+  }}
+"""
+
+
+@pytest.mark.parametrize(
+    "operation, value",
+    [
+        ("llvm.sdiv %0, %arg0 : i32", -2),
+        ("llvm.srem %0, %arg0 : i32", -1),
+        ("llvm.mul %0, %arg0 overflow<nsw, nuw> : i32", -21),
+        ("llvm.sub %arg0, %0 : i32", 10),
+        ("llvm.select %1, %arg0, %0 : i1, i32", 3),
+        ('llvm.icmp "slt" %0, %arg0 : i32', 1),
+        ("llvm.intr.smax(%0, %arg0) : (i32, i32) -> i32", 3),
+        ("llvm.sext %0 : i32 to i64", -7),
+        ("llvm.shl %arg0, %1 : i32", 6),
+    ],
+)
+def test_host_arithmetic(operation: str, value: int) -> None:
+    host = HostFunction.parse(HOST.format(operation))
+    assert host.launch_sizes([3, ((8, 9), ())]) == ((value, 9, 3), (9, 9, 9))
+    assert host.arguments == ("%arg0",)
+
+
+def test_host_code_of_another_kind_is_refused() -> None:
+    with pytest.raises(KernelError, match="expected a grid computed by integer arithmetic, got one by llvm.load"):
+        HostFunction.parse(HOST.format("llvm.load %arg0 : i32")).launch_sizes([3, ((8, 9), ())])
+    with pytest.raises(KernelError, match="expected a grid computed from sizes, got one from 'out'"):
+        HostFunction.parse(HOST.format("llvm.sext %arg0 : i32")).launch_sizes(["out", ((8, 9), ())])
+    twice = HOST.format("llvm.sext %0 : i32") + HOST.format("llvm.sext %0 : i32")
+    with pytest.raises(KernelError, match="expected a launcher of one kernel, got 2 launches"):
+        HostFunction.parse(twice)
+
+
 # --- the command -----------------------------------------------------------------------------------------
 
 
@@ -163,10 +239,10 @@ def our_fixture(name: str) -> Path:
 def test_a_listing_of_tensors_alone_gets_their_shapes(case: Case) -> None:
     """FlyDSL's records of shapes and strides follow the pointers; those of another rank are left zero."""
     from tqkernel.backends import input_arrays
-    from tqkernel.backends.emulator import _pack_arguments, _shapes
+    from tqkernel.backends.emulator import _pack_arguments, array_shapes
     from tqkernel.gfx950.listing import KernelArgument
 
-    shapes = _shapes(case, input_arrays(case))
+    shapes = array_shapes(case, input_arrays(case))
     segment = [
         KernelArgument(0, 8, "global_buffer"), KernelArgument(8, 28, "by_value"),
         KernelArgument(40, 8, "global_buffer"), KernelArgument(48, 40, "by_value"),

@@ -94,6 +94,67 @@ def build_launcher_of_pointers(num_partitions, query_group_size, kv_block_size, 
     return launch
 
 
+def build_launcher_of_sizes(num_partitions, **others):
+    """A launcher whose grid is computed from a tensor's sizes and a scalar, with an argument in another place."""
+
+    @flyc.kernel
+    def nothing_kernel(seq_lens: fx.Tensor, out: fx.Tensor):
+        pass
+
+    @flyc.jit
+    def launch(
+        out: fx.Tensor, seq_lens: fx.Tensor, num_kv_heads: fx.Int32, stream: fx.Stream = fx.Stream(None)  # noqa: B008
+    ):
+        sequences = fx.get_scalar(fx.get_shape(fx.get_layout(out))[0])
+        pairs = (num_kv_heads + 1) // 2
+        nothing_kernel(seq_lens, out).launch(
+            grid=(sequences, pairs * 2 - num_kv_heads % 2, num_partitions), block=(WAVE, 1, 1), stream=stream
+        )
+
+    return launch
+
+
+def build_launcher_of_two_waves(num_seqs, num_kv_heads, num_partitions, **others):
+    """Its grid lacks a partition, and its workgroups have a wave too many."""
+
+    @flyc.kernel
+    def counting_kernel(exp_sums: fx.Tensor):
+        where = (fx.block_idx.x, fx.block_idx.y, fx.block_idx.z, fx.thread_idx.x // WAVE)
+        exp_sums[where] = fx.Float32(1.0)
+
+    @flyc.jit
+    def launch(exp_sums: fx.Tensor):
+        counting_kernel(exp_sums).launch(
+            grid=(num_seqs, num_kv_heads, num_partitions - 1), block=(2 * WAVE, 1, 1)
+        )
+
+    return launch
+
+
+def build_launcher_that_computes(num_seqs, num_kv_heads, num_partitions, **others):
+    """Its kernel is given a number that no parameter is."""
+
+    @flyc.kernel
+    def nothing_kernel(out: fx.Tensor, twice: fx.Int32):
+        pass
+
+    @flyc.jit
+    def launch(out: fx.Tensor, num_kv_heads: fx.Int32):
+        nothing_kernel(out, num_kv_heads * 2).launch(
+            grid=(num_seqs, num_kv_heads, num_partitions), block=(WAVE, 1, 1)
+        )
+
+    return launch
+
+
+def build_launcher_of_nothing(**others):
+    @flyc.jit
+    def launch(out: fx.Tensor):
+        pass
+
+    return launch
+
+
 def build_kernel_of_two(**parameters):
     @flyc.kernel
     def two(out: fx.Tensor, query: fx.Tensor):

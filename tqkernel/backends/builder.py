@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -11,12 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tqkernel.backends import KernelError, RunError, blamed, build_parameters, input_arrays, poisoned_outputs
-from tqkernel.backends.emulator import ARGUMENT_NAMES, EmulatorBackend, Kernel, matches, read_listing
-from tqkernel.compile import compile_launcher
-from tqkernel.plan import KERNEL_ARGUMENTS, WAVE_LANES
+from tqkernel.backends.emulator import (
+    ARGUMENT_NAMES,
+    POINTERS,
+    EmulatorBackend,
+    Kernel,
+    array_shapes,
+    read_listing,
+    wave_grid,
+)
+from tqkernel.backends.host import HostFunction
+from tqkernel.compile import compile_module, listing_in_module
+from tqkernel.gfx950 import Program
+from tqkernel.plan import WAVE_LANES
 from tqref import Case
 
-_POINTERS = tuple(argument.name for argument in KERNEL_ARGUMENTS if argument.kind == "pointer")
 _SEQUENCES = ("num_seqs", "num_sequences")
 """What a launcher may call the grid's first extent."""
 
@@ -48,49 +58,89 @@ class BuilderBackend(EmulatorBackend):
         super().__init__(announce=announce, threads=threads, sanitize=sanitize)
         self._builder = builder
         self._named = arguments
-        self._kernels: dict[Any, Kernel] = {}
+        self._compiled: dict[Any, _Compiled] = {}
 
     def _kernel(self, case: Case, hw_v_transpose: bool) -> Kernel:
         parameters = build_parameters(case, hw_v_transpose)
         key = tuple(parameters.values())
-        if key not in self._kernels:
+        if key not in self._compiled:
             try:
-                self._kernels[key] = self._built(parameters, case)
+                self._compiled[key] = self._built(parameters, case)
             except (KernelError, RunError):
                 raise
             except Exception as error:
                 code = getattr(inspect.unwrap(self._builder), "__code__", None)
                 why = blamed(error, code.co_filename if code else "")
                 raise KernelError(f"kernel: cannot be built: {why}") from error
-        return self._kernels[key]
+        return self._compiled[key].kernel(case, self._named)
 
-    def _built(self, parameters: Mapping[str, Any], case: Case) -> Kernel:
+    def _built(self, parameters: Mapping[str, Any], case: Case) -> _Compiled:
         built = self._builder(**parameters)
-        launcher = getattr(built, "launcher", built)
+        launch = _launch_of(getattr(built, "launcher", built), case)
         # A builder that returns the same launcher for other sizes is compiled once.
-        if launcher not in self._kernels:
+        if launch.function not in self._compiled:
             with self._announce(f"compiling the kernel for {case.name}"):
-                self._kernels[launcher] = self._compile(launcher, case)
-        return self._kernels[launcher]
-
-    def _compile(self, built: Any, case: Case) -> Kernel:
-        launch = _launch_of(built, case)
-        program = read_listing(compile_launcher(launch.launcher, *launch.arguments, debug_locations=True))
-        names = [name for name in launch.names if name in ARGUMENT_NAMES]
-        # A launcher may need sizes for its grid that it does not pass on to the kernel.
-        candidates = [self._named] if self._named else [names, [name for name in names if name in _POINTERS]]
-        for candidate in candidates:
-            if matches(program.arguments, candidate):
-                return Kernel(program, candidate)
-        return Kernel(program, candidates[0])
+                self._compiled[launch.function] = _compile(launch)
+        return self._compiled[launch.function]
 
 
 class _Launch(NamedTuple):
-    """A launcher, what to compile it with, and what each of its parameters stands for."""
+    """What to compile: a launcher, its arguments, and what it was made of, which a builder may return again.
 
+    slots: what each parameter of the compiled host code stands for, "" for a stream. A tensor is two: its pointer, and
+    then a record of its shape and strides, here `record of` its name.
+    """
+
+    function: Any
     launcher: Any
     arguments: list[Any]
-    names: list[str]
+    slots: list[str]
+
+
+class _Compiled(NamedTuple):
+    """A launcher's kernel, and the host code that launches it."""
+
+    program: Program
+    host: HostFunction
+    slots: list[str]
+
+    def kernel(self, case: Case, named: Sequence[str] | None) -> Kernel:
+        """As launched for a case; `named` are the kernel's arguments where the host code does not tell."""
+        scalars = build_parameters(case, False) | dict.fromkeys(_SEQUENCES, case.num_sequences)
+        shapes = array_shapes(case, poisoned_outputs(case) | input_arrays(case))
+        records = {f"{_RECORD}{name}": (shape, _strides(shape)) for name, (shape, *_) in shapes.items()}
+        given = scalars | records
+        grid, block = self.host.launch_sizes([given.get(slot, slot) for slot in self.slots])
+        return Kernel(self.program, named or self._arguments(), grid, block)
+
+    def _arguments(self) -> list[str]:
+        meanings = dict(zip(self.host.parameters, self.slots, strict=True))
+        names = [meanings.get(value, "") for value in self.host.arguments]
+        for place, name in enumerate(names):
+            if not name.startswith(_RECORD) and name not in ARGUMENT_NAMES:
+                raise KernelError(
+                    f"kernel: expected arguments from {', '.join(ARGUMENT_NAMES)}, got {name or 'a computed value'} as "
+                    f"argument {place}; --arguments names them all"
+                )
+        return [name for name in names if not name.startswith(_RECORD)]
+
+
+_RECORD = "record of "
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a contiguous array, in elements, without the last, which is 1."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 1))
+
+
+def _compile(launch: _Launch) -> _Compiled:
+    module = compile_module(launch.launcher, *launch.arguments, debug_locations=True)
+    host = HostFunction.parse(module)
+    if len(host.parameters) != len(launch.slots):
+        raise KernelError(
+            f"kernel: expected host code of {len(launch.slots)} parameters, got {len(host.parameters)}"
+        )
+    return _Compiled(read_listing(listing_in_module(module)), host, launch.slots)
 
 
 def _launch_of(built: Any, case: Case) -> _Launch:
@@ -99,15 +149,15 @@ def _launch_of(built: Any, case: Case) -> _Launch:
 
     if isinstance(built, JitFunction):
         built._ensure_sig()
-        return _Launch(built, *_arguments(built._sig, case))
+        return _Launch(built, built, *_arguments(built._sig, case))
     if isinstance(built, KernelFunction):
-        arguments, names = _arguments(built._sig, case)
-        if len(arguments) != len(_POINTERS):
+        arguments, slots = _arguments(built._sig, case)
+        if len(arguments) != len(POINTERS):
             raise KernelError(
-                f"kernel: expected a @flyc.kernel function of {len(_POINTERS)} arrays, got one of "
+                f"kernel: expected a @flyc.kernel function of {len(POINTERS)} arrays, got one of "
                 f"{len(arguments)} arguments; return the @flyc.jit launcher instead"
             )
-        return _Launch(_launcher_of(built, case), arguments, names)
+        return _Launch(built, _launcher_of(built, case), arguments, slots)
     raise KernelError(
         "kernel: expected the builder to return a @flyc.jit launcher, a @flyc.kernel function, or an object "
         f"whose launcher is one, got {type(built).__name__}"
@@ -118,7 +168,7 @@ def _launcher_of(kernel: Any, case: Case) -> Any:
     """A launcher of a bare kernel: one wave for each (sequence, KV head, partition)."""
     import flydsl.compiler as flyc
 
-    grid = (case.num_sequences, case.num_kv_heads, case.num_partitions)
+    grid = wave_grid(case)
 
     @flyc.jit
     def launch(out, exp_sums, max_logits, query, kv_cache, centroids, block_tables, seq_lens):
@@ -130,29 +180,53 @@ def _launcher_of(kernel: Any, case: Case) -> Any:
 
 
 def _arguments(signature: inspect.Signature, case: Case) -> tuple[list[Any], list[str]]:
-    """Stand-ins for a launch's arguments, with no memory behind them, and what each is."""
-    parameters = [parameter for parameter in signature.parameters.values() if not _is_stream(parameter)]
-    names = _meanings([parameter.name for parameter in parameters])
+    """Stand-ins for a launch's arguments, with no memory behind them, and the slots of `_Launch`."""
+    parameters = list(signature.parameters.values())
+    names = _meanings([parameter.name for parameter in parameters if not _is_stream(parameter)])
     stand_ins = _stand_ins(case)
-    arguments = []
-    for name, parameter in zip(names, parameters, strict=True):
+    arguments, slots = [], []
+    meanings = iter(names)
+    for parameter in parameters:
+        if _is_stream(parameter):
+            slots.append("")
+            continue
+        name = next(meanings)
         if name not in stand_ins:
             raise KernelError(
                 f"kernel: expected parameters from {', '.join(stand_ins)}, got {parameter.name}"
             )
         arguments.append(_pointer() if _is_pointer(parameter) else stand_ins[name])
-    return arguments, names
+        if not _is_constant(parameter):
+            slots.append(name)
+        if name in POINTERS and not _is_pointer(parameter):
+            slots.append(_RECORD + name)
+    # FlyDSL gives every launcher a stream.
+    return arguments, slots if "" in slots else [*slots, ""]
 
 
 def _meanings(names: Sequence[str]) -> list[str]:
-    """What parameters stand for, by name, `_ptr` and the like left off; eight unknown ones by position."""
+    """What parameters stand for: by name, `_ptr` and the like left off.
+
+    Unknown names among the first eight go by their places, if all known ones there are in theirs.
+    """
     plain = [name.removesuffix("_ptr").removesuffix("_tensor").strip("_") for name in names]
-    known = any(name in _POINTERS for name in plain)
-    return plain if known else [*_POINTERS, *plain[len(_POINTERS) :]][: len(plain)]
+    known = [name in ARGUMENT_NAMES for name in plain]
+    in_place = all(
+        name == own for name, own, is_known in zip(plain, POINTERS, known, strict=False) if is_known
+    )
+    if in_place and (len(plain) >= len(POINTERS) or not any(known)):
+        return [*POINTERS[: len(plain)], *plain[len(POINTERS) :]]
+    return plain
 
 
 def _is_stream(parameter: inspect.Parameter) -> bool:
     return bool(getattr(parameter.annotation, "_is_stream_param", False)) or parameter.name == "stream"
+
+
+def _is_constant(parameter: inspect.Parameter) -> bool:
+    from flydsl.expr.typing import Constexpr
+
+    return bool(Constexpr.is_constexpr_annotation(parameter.annotation))
 
 
 def _is_pointer(parameter: inspect.Parameter) -> bool:

@@ -51,13 +51,16 @@ _KERNARG = {
 _KINDS = {argument.name: argument.kind for argument in KERNEL_ARGUMENTS}
 ARGUMENT_NAMES = tuple(_KINDS)
 """What a kernel can be given, in the order of the decode kernel's own arguments."""
+POINTERS = tuple(name for name, kind in _KINDS.items() if kind == "pointer")
 
 
 class Kernel(NamedTuple):
-    """A decoded listing and its arguments' names in order."""
+    """A decoded listing, its arguments' names in order, and how many workgroups of how many work-items it takes."""
 
     program: Program
     arguments: Sequence[str]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int] = _WAVE
 
 
 def _decode_listing(variant: Variant) -> str:
@@ -72,7 +75,8 @@ class EmulatorBackend:
         listing_of: gives the listing of a variant; by default the decode kernel, compiled.
         announce: entered, with a line of text that says so, while a listing is made.
         threads: cores to use, all of them by default.
-        arguments: the listings' arguments in order, see `Kernel`; by default the decode kernel's.
+        arguments: the listings' arguments in order; by default the decode kernel's or, where those do not fit, its
+            pointers alone.
         row_limit: instructions of one workgroup after which it is taken never to end, a RunError.
         sanitize: also watch for what no correct kernel does, see `tqkernel.gfx950.sanitize`; it is a RunError
             with a line for each finding, up to MOST_FINDINGS, that begins with its kind. On one thread, and about
@@ -88,7 +92,7 @@ class EmulatorBackend:
         listing_of: Callable[[Variant], str] = _decode_listing,
         announce: Callable[[str], AbstractContextManager[object]] = nullcontext,
         threads: int | None = None,
-        arguments: Sequence[str] = ARGUMENT_NAMES,
+        arguments: Sequence[str] | None = None,
         row_limit: int = ROW_LIMIT,
         sanitize: bool = False,
         poison: int = POISON,
@@ -153,15 +157,15 @@ class EmulatorBackend:
             )
             for index, (name, array) in enumerate(arrays.items())
         }
-        shapes = _shapes(case, arrays)
+        shapes = array_shapes(case, arrays)
         addresses["kv_cache"] = _map_cache(memory, case)
         try:
-            program, arguments = self._kernel(case, hw_v_transpose)
+            program, arguments, grid, block = self._kernel(case, hw_v_transpose)
             kernarg = _pack_arguments(program.arguments, arguments, addresses | _scalars(case), shapes)
             run = launch(
                 program,
-                grid=(case.num_sequences, case.num_kv_heads, case.num_partitions),
-                block=_WAVE,
+                grid=grid,
+                block=block,
                 kernarg=kernarg,
                 memory=memory,
                 profile=profile,
@@ -183,7 +187,15 @@ class EmulatorBackend:
             with self._announce(f"compiling kernel {variant.name} for gfx950"):
                 listing = self._listing_of(variant)
             self._programs[variant] = read_listing(listing)
-        return Kernel(self._programs[variant], self._arguments)
+        program = self._programs[variant]
+        candidates = [self._arguments] if self._arguments else [ARGUMENT_NAMES, POINTERS]
+        arguments = next((names for names in candidates if matches(program.arguments, names)), candidates[0])
+        return Kernel(program, arguments, wave_grid(case))
+
+
+def wave_grid(case: Case) -> tuple[int, int, int]:
+    """The grid of the decode kernel: one workgroup for each sequence, KV head and partition."""
+    return case.num_sequences, case.num_kv_heads, case.num_partitions
 
 
 def read_listing(text: str) -> Program:
@@ -233,7 +245,7 @@ def _scalars(case: Case) -> dict[str, int | float]:
     }
 
 
-def _shapes(case: Case, arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[tuple[int, ...]]]:
+def array_shapes(case: Case, arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[tuple[int, ...]]]:
     """The shapes in which a kernel may take each array; the cache's bytes of a slot and head may be apart."""
     layout = case.layout
     slots = (layout.kv_block_size, layout.num_kv_heads)
