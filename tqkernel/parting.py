@@ -196,7 +196,7 @@ class _Recording:
         self.program, self.trace = program, trace
         self.scores: list[_Matrix] = []
         self.outputs: list[_Matrix] = []
-        self._index: dict[tuple[bytes, int, int], set[bytes]] = {}
+        self._last: dict[bytes, dict[bytes, int]] = {}
         packing = [
             row for row in np.unique(trace.rows) if instruction_name(program, row).startswith(_PACKING)
         ]
@@ -228,13 +228,17 @@ class _Recording:
             return np.full((words, enc.LANES), constant, np.uint32)
         return registers[first : first + words].copy()
 
-    def find(self, expected: _Expected, window: slice) -> bool:
-        """Whether some instruction of the window computed that float32 value."""
-        key = expected.lanes.tobytes(), window.start, window.stop
-        if key not in self._index:
-            values = self.trace.values[window][~self._is_packed[window]]
-            self._index[key] = {line.tobytes() for line in _canonical(values[:, expected.lanes])}
-        return _canonical(expected.bits[expected.lanes]).tobytes() in self._index[key]
+    def find(self, expected: _Expected, start: int) -> bool:
+        """Whether some instruction from `start` of the trace on computed that float32 value.
+
+        There is no end: in straight-line code a compiler may put off for many tiles what only the last needs.
+        """
+        key = expected.lanes.tobytes()
+        if key not in self._last:
+            floats = np.flatnonzero(~self._is_packed)
+            values = _canonical(self.trace.values[floats][:, expected.lanes])
+            self._last[key] = {line.tobytes(): at for at, line in zip(floats.tolist(), values, strict=True)}
+        return self._last[key].get(_canonical(expected.bits[expected.lanes]).tobytes(), -1) >= start
 
 
 def _canonical(bits: Bits) -> Bits:
@@ -278,7 +282,7 @@ class Wave:
         self.tiles = list(tiles(case, *wave, profile))
         self._recording = _Recording(self.program, trace)
         self._rows = case.query_group_size > _COLUMN
-        self._chunk_of_row = _chunk_of_row(self.tiles, self._recording.outputs)
+        self._chunk_of_row = _chunk_of_row(self.tiles, self._recording.outputs, self._rows)
 
     @property
     def recognised(self) -> bool:
@@ -333,7 +337,7 @@ class Wave:
         return {name: np.array(errors[name]) for name in STAGES}
 
     def _distance_of_nearest(self, want: _Expected, window: slice) -> float:
-        if self._recording.find(want, window):
+        if self._recording.find(want, window.start):
             return 0.0
         nearest = _nearest(self._recording, want, window)
         return np.inf if nearest is None else _largest_distance(want, self._recording.trace.values[nearest])
@@ -417,18 +421,24 @@ def _tile_partings(
         yield from total
 
 
-def _chunk_of_row(stages: Sequence[Tile], outputs: Sequence[_Matrix]) -> dict[int, int]:
+def _chunk_of_row(stages: Sequence[Tile], outputs: Sequence[_Matrix], rows: Mask) -> dict[int, int]:
     """Which 16 dims each output instruction of the listing is for.
 
-    A compiler may reorder them, so it is found by which values they are given, over all tiles of the wave.
+    A compiler may reorder them, so it is found by which values and accumulators they are given, over all tiles of the
+    wave.
     """
     likeness: dict[int, NDArray[np.int64]] = {}
     for tile, first in zip(stages, range(0, len(outputs), _OUTPUTS_PER_TILE), strict=False):
+        expected = [
+            [*_values(tile, chunk), *_by_dim("", tile.rescaled, chunk, rows)]
+            for chunk in range(_OUTPUTS_PER_TILE)
+        ]
         for matrix in outputs[first : first + _OUTPUTS_PER_TILE]:
-            for chunk in range(_OUTPUTS_PER_TILE):
-                words = zip(_values(tile, chunk), matrix.a, strict=True)
-                equal = sum(int((want.bits == got).sum()) for want, got in words)
-                likeness.setdefault(matrix.row, np.zeros(_OUTPUTS_PER_TILE, np.int64))[chunk] += equal
+            actual = [*_without_harmless(tile, matrix.a), *matrix.c]
+            equal = likeness.setdefault(matrix.row, np.zeros(_OUTPUTS_PER_TILE, np.int64))
+            for chunk, registers in enumerate(expected):
+                for want, got in zip(registers, actual, strict=True):
+                    equal[chunk] += ((want.bits == got) & want.lanes).sum()
     return {row: int(equal.argmax()) for row, equal in likeness.items()}
 
 
@@ -452,7 +462,7 @@ def _missing(
 ) -> Iterator[Parting]:
     """The first stage whose value no instruction computed, with the nearest that the window has to show."""
     for want in expected:
-        if recording.find(want, window):
+        if recording.find(want, window.start):
             continue
         nearest = _nearest(recording, want, window)
         lane = int(np.flatnonzero(want.lanes)[0])

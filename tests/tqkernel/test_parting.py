@@ -16,8 +16,11 @@ from tqkernel.compile import compile_listing
 from tqkernel.gate import compare, oracle, run_case
 from tqkernel.gfx950 import Memory, launch
 from tqkernel.parting import (
+    _by_dim,
     _by_row,
+    _chunk_of_row,
     _Expected,
+    _Matrix,
     _Recording,
     _values,
     _without_harmless,
@@ -122,9 +125,6 @@ def recording_of(body: str) -> _Recording:
     return _Recording(kernel, run.trace)
 
 
-EVERYWHERE = slice(0, None)
-
-
 def test_a_matrix_instruction_may_accumulate_onto_a_constant() -> None:
     one, half = "v_mov_b32_e32 v{0}, 0x3f803f80\n", "v_mov_b32_e32 v{0}, 0x3f003f00\n"
     inputs = "".join([one.format(0), one.format(1), half.format(2), half.format(3)])
@@ -138,15 +138,17 @@ def test_two_halves_are_no_float() -> None:
     (nan,) = _by_row("running maximum", np.full(16, np.nan, np.float32), np.ones(64, bool))
     moved = recording_of("v_mov_b32_e32 v0, 0x7fc00000\n")
     packed = recording_of("v_mov_b32_e32 v0, 0x7f800001\nv_cvt_pk_bf16_f32 v1, v0, v0\n")
-    assert moved.find(nan, EVERYWHERE)
-    assert not packed.find(nan, slice(1, None))
+    assert moved.find(nan, 0)
+    assert not packed.find(nan, 1)
     assert packed.trace.values[1, 0] == 0x7FC07FC0
 
 
-def test_a_value_is_looked_for_in_its_tile_only() -> None:
-    (one,) = _by_row("running maximum", np.ones(16, np.float32), np.ones(64, bool))
+def test_a_value_is_looked_for_from_its_tile_on() -> None:
+    one, two = (
+        _by_row("running maximum", np.full(16, value, np.float32), np.ones(64, bool))[0] for value in (1, 2)
+    )
     moved = recording_of("v_mov_b32_e32 v0, 1.0\nv_mov_b32_e32 v0, 2.0\n")
-    assert moved.find(one, slice(0, 1)) and not moved.find(one, slice(1, 2))
+    assert moved.find(one, 0) and moved.find(two, 0) and moved.find(two, 1) and not moved.find(one, 1)
 
 
 @pytest.mark.parametrize("bits, is_wrong", [(0x3F80, False), (0x8000, False), (0x7F80, True), (0x7FC1, True)])
@@ -162,6 +164,31 @@ def test_what_a_dead_token_has_for_a_value_matters_if_it_is_not_finite(bits: int
         _wrong_lane(want, got) for want, got in zip(expected, _without_harmless(tile, operand), strict=True)
     ]
     assert wrong == [None, (48, 1) if is_wrong else None]
+
+
+def test_the_dims_of_an_instruction_are_known_by_its_accumulators_where_all_tokens_are_dead() -> None:
+    """In straight-line code an instruction sees one tile only; what it is given for dead tokens may be anything."""
+    case = CASES[NAME].build()
+    longest = int(case.seq_lens.argmax())
+    first, dead, *_ = tiles(case.only(longest, 0).truncated(15), 0, 0, 0)
+    assert first.live.any() and not dead.live.any()
+    rows = np.arange(64) % 16 < case.query_group_size
+    order = np.random.default_rng(1).permutation(8).tolist()
+    noise = np.full((2, 64), 0x3F803F80, np.uint32)
+    outputs = [
+        _Matrix(
+            at,
+            row,
+            noise,
+            noise,
+            np.stack([want.bits for want in _by_dim("", tile.rescaled, chunk, rows)]),
+            noise,
+        )
+        for tile, start in ((first, 0), (dead, 8))
+        for at, (row, chunk) in enumerate(enumerate(order, start))
+    ]
+    found = _chunk_of_row([first, dead], outputs, rows)
+    assert [found[8 + place] for place in range(8)] == order
 
 
 def test_a_failing_case_shrinks_to_one_sequence_one_head_few_tokens() -> None:

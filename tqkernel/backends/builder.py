@@ -168,15 +168,36 @@ def _launcher_of(kernel: Any, case: Case) -> Any:
     """A launcher of a bare kernel: one wave for each (sequence, KV head, partition)."""
     import flydsl.compiler as flyc
 
-    grid = wave_grid(case)
+    grid, allocators = wave_grid(case), _allocators(kernel)
 
     @flyc.jit
     def launch(out, exp_sums, max_logits, query, kv_cache, centroids, block_tables, seq_lens):
+        _finalize(allocators)
         kernel(out, exp_sums, max_logits, query, kv_cache, centroids, block_tables, seq_lens).launch(
             grid=grid, block=(WAVE_LANES, 1, 1)
         )
 
     return launch
+
+
+def _allocators(kernel: Any) -> list[Any]:
+    """The `SmemAllocator`s that a kernel function can see: FlyDSL's older way to LDS, which launchers finalise."""
+    from flydsl.utils.smem_allocator import SmemAllocator
+
+    function = kernel._func
+    seen = [*function.__globals__.values(), *(cell.cell_contents for cell in function.__closure__ or ())]
+    return [value for value in seen if isinstance(value, SmemAllocator)]
+
+
+def _finalize(allocators: Sequence[Any]) -> None:
+    """Declare their memory in the module that is being compiled."""
+    from flydsl._mlir import ir
+    from flydsl.compiler.kernel_function import CompilationContext, get_gpu_module_body
+
+    for allocator in allocators:
+        allocator.finalized = False  # in another module it may be
+        with ir.InsertionPoint(get_gpu_module_body(CompilationContext.get_current().gpu_module_op)):
+            allocator.finalize()
 
 
 def _arguments(signature: inspect.Signature, case: Case) -> tuple[list[Any], list[str]]:
