@@ -30,8 +30,8 @@ MOST_PARTITIONS = 6
 """Panels of the picture of differing bits."""
 LISTING_LINES, SOURCE_LINES = 6, 3
 """Quoted before and after the one in question."""
-_FEW = 6
-"""Rows of a table that are shown without being asked for."""
+MOST_VERDICTS, MOST_RUNS = 12, 6
+"""Rows of the tables of cases and of bytes that are shown without being asked for."""
 
 
 def write_page(folder: Path, verdicts: Sequence[Verdict], failures: Sequence[Failure]) -> Path:
@@ -110,22 +110,24 @@ def _header(outcome: str, verdicts: Sequence[Verdict]) -> str:
 def _verdicts(verdicts: Sequence[Verdict], failures: Sequence[Failure]) -> str:
     explained = {failure.verdict.name for failure in failures}
     rows = []
-    for verdict in verdicts:
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.ok):
         name = _text(verdict.name)
         link = f'<a href="#{name}">{name}</a>' if verdict.name in explained else name
         outcome = "ok" if verdict.ok else "stopped" if verdict.error is not None else "differs"
         badge = f'<span class="{"ok" if verdict.ok else "bad"}">{outcome}</span>'
         error = f"<br>{_text(verdict.error)}" if verdict.error is not None else ""
-        numbers = [f"{verdict.tokens:,}", f"{verdict.bits_differing:,}", f"{verdict.worst_ulps:,}"]
-        rows.append([link + error, badge, *numbers, f"{verdict.max_error:.1e}"])
-    table = _table(
-        ["case", "verdict", "tokens", "bits differing", "worst ulps", "max error"], rows, (2, 3, 4, 5)
-    )
-    return table if len(rows) <= 2 * _FEW else _details(f"all {len(rows)} cases", table)
+        numbers = [f"{verdict.bits_differing:,}", f"{verdict.worst_ulps:,}", f"{verdict.max_error:.1e}"]
+        rows.append([link + error, badge, *numbers, f"{verdict.tokens:,}"])
+    header = ["case", "verdict", "bits differing", "worst ulps", "max error", "tokens"]
+    return _folded(header, rows, (2, 3, 4, 5), MOST_VERDICTS)
 
 
-def _details(summary: str, content: str) -> str:
-    return f"<details><summary>{_text(summary)}</summary>{content}</details>"
+def _folded(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int], most: int) -> str:
+    """A table whose further rows are shown when they are asked for."""
+    shown, rest = _table(header, rows[:most], numbers), rows[most:]
+    if not rest:
+        return shown
+    return f"{shown}<details><summary>{len(rest)} more</summary>{_table(header, rest, numbers)}</details>"
 
 
 # ---------------------------------------------------------------- one failure
@@ -330,9 +332,8 @@ def _involved(failure: Failure) -> str:
         ]
         for entry in entries
     ]
-    table = _table(["what", "bytes", "token", "slot", "in block", "in cache"], rows, (2, 3))
-    title = f"<h3>Bytes involved, of block {block}</h3>"
-    return title + (table if len(rows) <= _FEW else _details(f"{len(rows)} runs of bytes", table))
+    header = ["what", "bytes", "token", "slot", "in block", "in cache"]
+    return f"<h3>Bytes involved, of block {block}</h3>" + _folded(header, rows, (2, 3), MOST_RUNS)
 
 
 def _content(entry: Involved) -> str:
@@ -368,7 +369,8 @@ def _place(entry: Difference) -> list[int]:
 
 def _hex_and_value(bits: int, width: int) -> str:
     pattern, value = describe_bits(bits, width).split(" ")
-    return f"{_code(pattern)} <span>{_text(value.strip('()'))}</span>"
+    plain = _text(value.strip("()"))
+    return f'{_code(pattern)} <span class="value">{plain}</span>'
 
 
 def _commands(failure: Failure) -> str:
@@ -410,10 +412,10 @@ th { color: var(--faint); font-weight: 500; } .n { text-align: right; font-varia
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 0 2rem;
   align-items: start; }
 figure { margin: 0; max-width: 32rem; } figure img { width: 100%; height: auto; display: block; }
-td span { display: inline-block; min-width: 6.5rem; }
+.value { display: inline-block; min-width: 6.5rem; }
 figcaption { color: var(--faint); font-size: .88rem; } summary { cursor: pointer; padding: .3rem 0; }
-@media (max-width: 40rem) { table { font-size: .82rem; } td code { font-size: .78rem; }
-  th, td { padding-right: .6rem; } td span { display: block; min-width: 0; } }
+@media (max-width: 40rem) { table { font-size: .78rem; } td code { font-size: .72rem; }
+  th, td { padding-right: .5rem; } .value { display: block; min-width: 0; } }
 """
 
 _PAGE = """<!DOCTYPE html>

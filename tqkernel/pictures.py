@@ -92,13 +92,18 @@ def _title(axes: Axes, text: str, theme: Theme) -> None:
 def _colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], label: str, theme: Theme) -> None:
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=40, fraction=0.08, pad=0.02)
     if isinstance(image.norm, LogNorm):
-        bar.formatter = FuncFormatter(lambda value, position: f"{value:g}")
+        bar.formatter = FuncFormatter(lambda value, position: _short(value))
     else:
         bar.locator = MaxNLocator(integer=True)
     bar.update_ticks()
     bar.ax.tick_params(colors=theme.ink, labelsize=_SIZE)
     bar.outline.set_visible(False)
     bar.set_label(label, color=theme.ink, size=_SIZE)
+
+
+def _short(value: float) -> str:
+    """Such as 100 or 1e6."""
+    return f"{value:g}" if value < 1000 else f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
 
 
 # ---------------------------------------------------------------- differing bits
@@ -138,7 +143,7 @@ def _draw_differing_bits(
         axes.set_ylabel("query row")
         axes.set_xticks([0, 32, 64, 96, *middles], ["0", "32", "64", "96", "max", "sum"])
         total = sum(int(part.sum()) for part in counts.values())
-        _title(axes, f"partition {number}: {total} bits differ", theme)
+        _title(axes, f"partition {number}: {total:,} bits differ", theme)
         _plain(axes, theme)
     panels[-1].set_xlabel("dim of out; then the row's max_logits and exp_sums")
     _colour_bar(figure, image, list(panels), "differing bits of an element", theme)

@@ -18,6 +18,7 @@ from tqkernel import page, pictures, runner
 from tqkernel.cases import CASES
 from tqkernel.cli import main
 from tqkernel.compile import compile_listing
+from tqkernel.gate import Verdict
 from tqkernel.involved import involved_bytes
 from tqkernel.verdict import Parting
 from tqref import Case, Partials, decode
@@ -222,3 +223,18 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(capsys: pytest.
         main(["check", NAME, "--report", "/dev/null/report"])
     assert refused.value.code == 2
     assert "--report: " in capsys.readouterr().err
+
+
+def test_failures_come_first_and_the_rest_can_be_unfolded(tmp_path: Path) -> None:
+    good = Verdict("good", 1, 1, 32, 0, None, 0, 0.0, 0.1, "emulator", "cdna3@1")
+    verdicts = [replace(good, name=f"good_{number}") for number in range(page.MOST_VERDICTS + 7)]
+    bad = replace(good, name="bad", bits_differing=32, error="memory fault")
+    text = parsed(page.write_page(tmp_path, [*verdicts, bad], [])).text
+    shown, _, folded = text.partition("8 more")
+    assert 0 < shown.index("bad") < shown.index("good_0") and "memory fault" in shown
+    assert "good_12" not in shown and "good_12" in folded and "good_18" in folded
+
+
+@pytest.mark.parametrize("value, short", [(1, "1"), (100, "100"), (1e4, "1e4"), (1e9, "1e9"), (1e10, "1e10")])
+def test_large_ticks_are_short(value: float, short: str) -> None:
+    assert pictures._short(value) == short
