@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tqkernel.cases import fixtures_directory
+from tqkernel.cases import CASES, fixtures_directory
 from tqkernel.cli import command_line
 from tqkernel.fixture_cases import FIXTURE_CASES
 from tqref import DEFAULT_PROFILE, PROFILES, GroupedDot
@@ -117,6 +117,13 @@ def test_the_profiles_are_those_documented() -> None:
     assert written == asdict(DEFAULT_PROFILE.dot)
 
 
+def test_the_table_of_cases_is_complete() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("| kind |") : text.index("## Fixtures")]
+    named = [name for row in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for name in re.findall("`(.*?)`", row)]
+    assert sorted(named) == sorted({case.name.removesuffix(f"_{case.variant.name}") for case in CASES.values()})
+
+
 def test_the_table_of_fixtures_is_complete() -> None:
     text = (DOCS / "fixtures.md").read_text()
     table = text[text.index("| fixtures |") : text.index("## The file")]
@@ -135,6 +142,11 @@ def test_the_description_of_the_file_is_complete() -> None:
     text = (DOCS / "fixtures.md").read_text()
     described = set(re.findall("`(.*?)`", text[text.index("## The file") :]))
     assert {"header.json", *header, *arrays} <= described
+
+
+def test_the_readme_names_every_document() -> None:
+    linked = re.findall(r"^\| \[.*?\]\(docs/(.*?)\)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(linked) == sorted(path.name for path in DOCS.glob("*.md"))
 
 
 def test_links_lead_somewhere() -> None:

@@ -157,7 +157,8 @@ def _summary(failure: Failure, found: Sequence[Difference]) -> str:
         "differing": f"{verdict.bits_differing:,} of {verdict.bits_compared:,} bits, in {len(found):,} elements",
         "waves": f"{len(waves)} of {all_waves} (sequence, KV head, partition) have a difference",
         "first": _code(verdict.first),
-        "worst": f"{verdict.worst_ulps:,} ulps",
+        # Where all that differs is NaN, no two numbers are apart.
+        **({"worst": f"{verdict.worst_ulps:,} ulps"} if verdict.worst_ulps else {}),
         "case": f"sequences of {_text(lengths)} tokens; {case.num_kv_heads} KV heads; query group "
         f"{case.query_group_size}; blocks of {case.kv_block_size} tokens; {case.num_partitions} partitions",
         "origin": _text(case.origin) or "not said",

@@ -191,6 +191,25 @@ def test_other_backends_have_no_stages(tmp_path: Path, monkeypatch: pytest.Monke
     assert "out[0,1,1,5,64]" in text
 
 
+class NotANumber(Flipped):
+    """The oracle with a NaN in place of a number."""
+
+    def run(self, case: Case, hw_v_transpose: bool, profile: Any) -> Partials:
+        partials = decode(case, profile)
+        maximum = partials.max_logits.copy()
+        maximum[0, 1, 0, 2] = np.nan
+        return replace(partials, max_logits=maximum)
+
+
+@pytest.mark.parametrize("backend, has_worst", [(Flipped, True), (NotANumber, False)])
+def test_only_numbers_are_apart(
+    backend: type[Flipped], has_worst: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(runner.BACKENDS, "emulator", lambda options, announce: backend())
+    assert main(["check", "far_qg8_bs16_hwtr", "--report", str(tmp_path)]) == 1
+    assert ("<dt>worst</dt>" in (tmp_path / page.PAGE).read_text()) is has_worst
+
+
 @pytest.mark.parametrize("theme", pictures.THEMES, ids=lambda theme: theme.name)
 def test_pictures_have_their_themes_background(theme: pictures.Theme) -> None:
     layout = CASES[NAME].build().layout
