@@ -44,8 +44,8 @@ class Fault(RuntimeError):
         where = f"; {memory.describe(address)}" if kind == enc.MEMORY_FAULT else ""
         access = f", {'write' if write else 'read'} of {size} bytes at {address:#x}{where}" if size else ""
         super().__init__(
-            f"{self.kind} at line {self.line} ({program.line(row)}), workgroup {self.workgroup}, wave {wave}, "
-            f"lane {lane}{access}"
+            f"{self.kind} at line {self.line} ({program.line_and_source(row)}), workgroup {self.workgroup}, "
+            f"wave {wave}, lane {lane}{access}"
         )
 
 
@@ -125,7 +125,7 @@ def _start(program: Program, kernarg: bytes, address: int, poison: int) -> _Star
 def _hazards(program: Program) -> tuple[Finding, ...]:
     """Missing wait states, which are the listing's and not a run's."""
     return tuple(
-        Finding("hazard", hazard.line, program.line(hazard.row), (0, 0, 0), 0, 0, 0, str(hazard))
+        Finding("hazard", hazard.line, program.line_and_source(hazard.row), (0, 0, 0), 0, 0, 0, str(hazard))
         for hazard in find_hazards(program)
     )
 

@@ -67,6 +67,11 @@ class Program:
         """The assembly text of a row."""
         return self.text[int(self.lines[row]) - 1].strip()
 
+    def line_and_source(self, row: int) -> str:
+        """The assembly text of a row and, if known, the line of source behind it: `s_nop 0; kernel.py:12`."""
+        location = self.locations.get(int(self.lines[row]))
+        return self.line(row) if location is None else f"{self.line(row)}; {location[0]}:{location[1]}"
+
 
 @cache
 def _instructions() -> dict[str, Instruction]:

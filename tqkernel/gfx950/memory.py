@@ -93,12 +93,16 @@ class Memory:
         raise KeyError(f"name: {name!r} is not mapped; there are {', '.join(r.name for r in self._regions)}")
 
     def describe(self, address: int) -> str:
-        """Where an address lies, in words."""
-        before = [region for region in self.regions() if region.address <= address]
-        if not before:
-            return "before every allocation"
-        region = before[-1]
-        distance = address - region.address
-        if distance < region.size:
-            return f"byte {distance} of {region.name}"
-        return f"{distance - region.size} bytes past the end of {region.name}"
+        """Where an address lies, in words: in an allocation, or so far from the nearest."""
+        distances = [
+            (max(region.address - address, address - region.address - region.size + 1, 0), region)
+            for region in self._regions
+        ]
+        if not distances:
+            return "there is no allocation"
+        distance, region = min(distances, key=lambda pair: pair[0])
+        if distance == 0:
+            return f"byte {address - region.address} of {region.name}"
+        if address < region.address:
+            return f"{distance} bytes before {region.name}"
+        return f"{distance - 1} bytes past the end of {region.name}"

@@ -248,7 +248,10 @@ def _bitwise_opcodes() -> np.ndarray:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a correct kernel never does. `line` is the listing's, 0 if no one instruction is to blame."""
+    """Something a correct kernel never does. `line` is the listing's, 0 if no one instruction is to blame.
+
+    text: the instruction, and the line of source behind it if known.
+    """
 
     kind: str
     line: int
@@ -296,7 +299,7 @@ def findings(shadow: Shadow, program: Program, memory: Memory, grid: Sequence[in
         line, name = int(program.lines[row]), KINDS[kind]
         detail = _detail(name, address, memory)
         result.append(
-            Finding(name, line, program.line(row), workgroup, wave, lane, max(address, ~address), detail)
+            Finding(name, line, program.line_and_source(row), workgroup, wave, lane, max(address, ~address), detail)
         )
     for region in memory.regions():
         if not region.is_output:

@@ -7,10 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from tqkernel.gfx950 import Fault
+from tqkernel.gfx950 import Fault, Memory, launch
 from tqkernel.gfx950.isa import instruction_set
+from tqref import DEFAULT_PROFILE
 
-from .machine import LANES, Step, run
+from .machine import LANES, Step, program, run
 from .pseudocode import Value, evaluate
 from .values import assert_same, inputs
 
@@ -398,6 +399,33 @@ def test_scalar_load_outside_every_allocation_is_a_fault() -> None:
 def test_scratch_past_its_end_is_a_fault() -> None:
     with pytest.raises(Fault, match="memory-fault"):
         run([Step("scratch_load_dword v4, off, off offset:13", ())], {"v2": LANE}, private=16)
+
+
+@pytest.mark.parametrize(
+    "address, words",
+    [
+        (0x10000, "byte 0 of low"),
+        (0x100FF, "byte 255 of low"),
+        (0x10100, "0 bytes past the end of low"),
+        (0x10200, "256 bytes past the end of low"),
+        (0x7FFFF, "1 bytes before high"),
+        (0x80010, "0 bytes past the end of high"),
+        (0, "65536 bytes before low"),
+    ],
+)
+def test_an_address_is_described_by_the_nearest_allocation(address: int, words: str) -> None:
+    memory = Memory()
+    assert memory.describe(address) == "there is no allocation"
+    memory.map("low", np.zeros(256, np.uint8), 0x10000)
+    memory.map("high", np.zeros(16, np.uint8), 0x80000)
+    assert memory.describe(address) == words
+
+
+def test_a_fault_names_the_line_of_source() -> None:
+    text = '\t.file\t1 "kernel.py"\n\t.loc\t1 42 7\n\ts_load_dword s4, s[2:3], 0x0\n'
+    kernel = program("\ts_mov_b64 s[2:3], 0\n" + text)
+    with pytest.raises(Fault, match=r"^memory-fault at line 7 \(s_load_dword .*; kernel.py:42\), workgroup"):
+        launch(kernel, (1, 1, 1), (64, 1, 1), b"", Memory(), DEFAULT_PROFILE)
 
 
 def test_every_space_is_covered() -> None:
