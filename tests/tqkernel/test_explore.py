@@ -172,6 +172,8 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         text=True,
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(Path(explore.__file__).parents[1])},
+        # Where the tests run in the background of a shell, interrupts are ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -208,7 +210,7 @@ def test_the_command_finds_prints_and_saves(tmp_path: Path, monkeypatch: pytest.
         else:
             (cache / entry.name).symlink_to(entry)
     monkeypatch.setenv("TQGATE_CACHE_DIR", str(cache))
-    process = start("--minutes", "20", "--seed", "0", "--found", "found", cwd=tmp_path)
+    process = start("--minutes", "5", "--seed", "0", "--found", "found", cwd=tmp_path)
     assert process.stdout is not None
     printed = ""
     while "saved as " not in printed:
