@@ -12,7 +12,7 @@ import pytest
 from tqkernel import decode as our_kernel
 from tqkernel.backends import KernelError
 from tqkernel.backends.builder import BuilderBackend, _meanings
-from tqkernel.backends.emulator import ARGUMENT_NAMES
+from tqkernel.backends.emulator import ARGUMENT_NAMES, EmulatorBackend
 from tqkernel.backends.hip import _launch
 from tqkernel.backends.host import HostFunction
 from tqkernel.cases import CASES
@@ -257,6 +257,13 @@ def test_a_listing_of_tensors_alone_gets_their_shapes(case: Case) -> None:
     assert np.frombuffer(packed, np.int32, 4, 48).tolist() == [case.num_blocks, 16, 3, 134]
     assert np.frombuffer(packed[64:88], np.int64).tolist() == [16 * 3 * 134, 3 * 134, 134]
     assert not any(packed[96:])
+
+
+def test_a_listing_of_the_eight_arrays_needs_no_names(case: Case) -> None:
+    kernel = launched(user_kernels.build_launcher_of_tensors, case)
+    listing = "\n".join(kernel.program.text)
+    written = EmulatorBackend(lambda variant: listing).run(case, True, DEFAULT_PROFILE)
+    assert np.all(written.max_logits == case.layout.block_bytes)
 
 
 @pytest.mark.parametrize(
