@@ -32,8 +32,6 @@ from .encoding import (
     MODIFIED,
     NEGATE,
     OPCODE,
-    OUTPUT,
-    OUTPUT_SHIFT,
     RESULT_MODIFIED,
     SCALAR,
     SCC,
@@ -200,11 +198,6 @@ def dpp(R, code, row, base, exec_mask):
 @inner
 def finish(R, F, result, target, mode):
     """Apply a result's modifiers in place, before it is written to `target`."""
-    output = (mode & OUTPUT) >> OUTPUT_SHIFT
-    if output:
-        factor = np.float32(2.0) if output == 1 else (np.float32(4.0) if output == 2 else np.float32(0.5))
-        for i in range(N):
-            F[result + i] *= factor
     if mode & CLAMP:
         for i in range(N):
             x = F[result + i]
