@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tqkernel.backends import Backend
+import numpy as np
+
+from tqkernel.backends import Backend, RunError
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.gate import compare, oracle
 from tqkernel.parting import Wave, shrink
@@ -15,11 +17,11 @@ from tqref import Case, Partials, Profile
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A case on which a kernel differs, and what was learnt of it.
+    """A case on which a kernel differs or stops, and what was learnt of it.
 
-    verdict: with its parting and notes. expected, actual: what oracle and kernel write. strict: see `compare`.
-    wave: recorded on the emulator, None on other backends. saved: the file of the smaller case, if one was
-    written. commands: what shows the difference again.
+    verdict: with its parting and notes. expected, actual: what oracle and kernel write, None for a kernel that stops.
+    strict: see `compare`. wave: recorded on the emulator, None on other backends. saved: the file of the smaller case,
+    if one was written. commands: what shows the failure again.
     """
 
     verdict: Verdict
@@ -27,7 +29,7 @@ class Failure:
     hw_v_transpose: bool
     profile: Profile
     expected: Partials
-    actual: Partials
+    actual: Partials | None
     strict: bool
     wave: Wave | None = None
     saved: Path | None = None
@@ -44,24 +46,44 @@ def explain(
     expected: Partials | None = None,
     strict: bool = False,
 ) -> Failure:
-    """Look into a verdict with a first difference; `save` is the folder for the smaller case, if there is one.
+    """Look into a verdict that is not ok; `save` is the folder for the smaller case, if there is one.
 
     expected: bits known already, instead of the oracle's. What cannot be found out or written is a note of the
     verdict, never an error.
     """
-    assert verdict.first is not None
-    derived, actual = oracle(case, profile), backend.run(case, hw_v_transpose, profile)
-    expected = derived if expected is None else expected
-    failure = Failure(verdict, case, hw_v_transpose, profile, expected, actual, strict)
-    if not isinstance(backend, EmulatorBackend):
-        return failure
+    derived = oracle(case, profile)
+    failure = Failure(
+        verdict, case, hw_v_transpose, profile, derived if expected is None else expected, None, strict
+    )
     try:
-        if not compare(derived, actual).bits_differing:
-            return _noted(failure, _NAN_BITS if _both_nan(verdict.first) else _STORED_BITS)
-        failure = _with_parting(failure, verdict.first, backend)
-        return failure if save is None else _with_smaller_case(failure, verdict.first, backend, save)
+        if verdict.first is not None:
+            failure = replace(failure, actual=backend.run(case, hw_v_transpose, profile))
+        if isinstance(backend, EmulatorBackend):
+            return _explained(failure, derived, backend, save)
     except Exception as error:  # of whatever kind: the verdict stands, and the next case is due
         return _noted(failure, f"could not be looked into: {type(error).__name__}: {error}")
+    return failure
+
+
+def _explained(failure: Failure, derived: Partials, backend: EmulatorBackend, save: Path | None) -> Failure:
+    """The parting of a kernel that differs from what the oracle derives, and a smaller case."""
+    first, profile = failure.verdict.first, failure.profile
+    if failure.actual is None or first is None:
+        waves = [(sequence, 0) for sequence in np.argsort(failure.case.seq_lens, kind="stable").tolist()]
+    elif not compare(derived, failure.actual).bits_differing:
+        return _noted(failure, _NAN_BITS if _both_nan(first) else _STORED_BITS)
+    else:
+        waves = [(first.sequence, first.head)]
+        failure = _with_parting(failure, first, backend)
+
+    def fails(case: Case) -> bool:
+        try:
+            actual = backend.run(case, failure.hw_v_transpose, profile)
+        except RunError:
+            return first is None
+        return first is not None and compare(oracle(case, profile), actual).bits_differing > 0
+
+    return failure if save is None else _with_smaller_case(failure, shrink(failure.case, waves, fails), save)
 
 
 _NAN_BITS = "only bits of NaNs differ, which count because of --strict"
@@ -80,10 +102,7 @@ def _with_parting(failure: Failure, first: Difference, backend: EmulatorBackend)
     return _noted(found, _LAST_STEP if wave.recognised else _UNRECOGNISED)
 
 
-def _with_smaller_case(
-    failure: Failure, first: Difference, backend: EmulatorBackend, folder: Path
-) -> Failure:
-    small = shrink(failure.case, first, failure.hw_v_transpose, backend, failure.profile)
+def _with_smaller_case(failure: Failure, small: Case, folder: Path) -> Failure:
     if _size(small) == _size(failure.case):
         return failure
     path = folder / f"{failure.verdict.name}.npz"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +40,13 @@ def write_page(folder: Path, verdicts: Sequence[Verdict], failures: Sequence[Fai
     Raises OSError if it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    sections = [_failure(failure, folder) for failure in failures]
+    explained = {failure.verdict.name: failure for failure in failures if failure.actual is not None}
+    sections = [_failure(failure, folder) for failure in explained.values()]
     failed = sum(not verdict.ok for verdict in verdicts)
     all_cases = "1 case" if len(verdicts) == 1 else f"{len(verdicts)} cases"
     outcome = f"{failed} of {all_cases} FAILED" if failed else f"{all_cases} ok"
-    unexplained = failed - len(failures)
-    note = f"<p>The first {len(failures)} that differ are explained below.</p>" if unexplained and failures else ""
-    body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, failures), *sections])
+    note = f"<p>The first {len(sections)} that differ are explained below.</p>" if 0 < len(sections) < failed else ""
+    body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, explained), *sections])
     path = folder / PAGE
     path.write_text(_PAGE.format(title=f"tqgate: {outcome}", style=_STYLE, body=body), encoding="utf-8")
     return path
@@ -107,15 +107,15 @@ def _header(outcome: str, verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def _verdicts(verdicts: Sequence[Verdict], failures: Sequence[Failure]) -> str:
-    explained = {failure.verdict.name for failure in failures}
+def _verdicts(verdicts: Sequence[Verdict], explained: Container[str]) -> str:
     rows = []
     for verdict in sorted(verdicts, key=lambda verdict: verdict.ok):
         name = _text(verdict.name)
         link = f'<a href="#{name}">{name}</a>' if verdict.name in explained else name
         outcome = "ok" if verdict.ok else "stopped" if verdict.error is not None else "differs"
         badge = f'<span class="{"ok" if verdict.ok else "bad"}">{outcome}</span>'
-        error = f"<br>{_text(verdict.error)}" if verdict.error is not None else ""
+        stopped = [] if verdict.error is None else [verdict.error, *verdict.notes]
+        error = "".join(f"<br>{_text(line)}" for line in stopped)
         numbers = [f"{verdict.bits_differing:,}", f"{verdict.worst_ulps:,}", f"{verdict.max_error:.1e}"]
         rows.append([link + error, badge, *numbers, f"{verdict.tokens:,}"])
     header = ["case", "verdict", "bits differing", "worst ulps", "max error", "tokens"]
@@ -135,7 +135,7 @@ def _folded(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Seque
 
 def _failure(failure: Failure, folder: Path) -> str:
     verdict = failure.verdict
-    assert verdict.first is not None
+    assert verdict.first is not None and failure.actual is not None
     found = differences(failure.expected, failure.actual, strict=failure.strict)
     parts = [
         _summary(failure, found),

@@ -9,7 +9,7 @@ instruction computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.bits import distance, distances, ordinal
-from tqkernel.gate import compare, oracle
 from tqkernel.gfx950 import Program
 from tqkernel.gfx950 import encoding as enc
 from tqkernel.gfx950.footprint import instruction_name
@@ -521,22 +520,16 @@ def _parting(
 # ---------------------------------------------------------------- shrinking
 
 
-def shrink(
-    case: Case, difference: Difference, hw_v_transpose: bool, backend: EmulatorBackend, profile: Profile
-) -> Case:
-    """A smaller case that still differs: one sequence, one head, as few tokens as can be found by halving."""
+def shrink(case: Case, waves: Iterable[tuple[int, int]], fails: Callable[[Case], bool]) -> Case:
+    """A smaller case that still fails: one sequence, one head, as few tokens as can be found by halving.
 
-    def differs(candidate: Case) -> bool:
-        actual = backend.run(candidate, hw_v_transpose, profile)
-        return compare(oracle(candidate, profile), actual).bits_differing > 0
-
-    alone = case.only(difference.sequence, difference.head)
-    if differs(alone):
-        case = alone
+    waves: (sequence, KV head)s to try alone.
+    """
+    case = next((alone for wave in waves if fails(alone := case.only(*wave))), case)
     low, high = 0, int(case.seq_lens.max(initial=0))
     while high - low > 1:
         middle = (low + high) // 2
-        if differs(case.truncated(middle)):
+        if fails(case.truncated(middle)):
             high = middle
         else:
             low = middle

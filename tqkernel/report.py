@@ -71,7 +71,7 @@ class Table:
 
 def _explanation(verdict: Verdict) -> list[str]:
     if verdict.error is not None:
-        return [f"kernel stopped: {verdict.error}"]
+        return [f"kernel stopped: {verdict.error}", *verdict.notes]
     lines = [] if verdict.first is None else [f"first: {verdict.first}"]
     if verdict.parting is not None:
         what, *instruction = verdict.parting.lines()
@@ -191,5 +191,5 @@ def summary(verdict: Verdict) -> str:
 
 def describe(verdict: Verdict) -> str:
     """`summary`, then what the table says below a row."""
-    lines = [] if verdict.error is not None else _explanation(verdict)
+    lines = verdict.notes if verdict.error is not None else _explanation(verdict)
     return "\n    ".join([summary(verdict), *lines])

@@ -161,7 +161,7 @@ def _judge(
     for done, task in enumerate(tasks):
         progress.show(done, task.name)
         verdict = task.judge(backend, strict=options.strict)
-        if verdict.first is not None and len(failures) < most:
+        if not verdict.ok and len(failures) < most:
             failures.append(_explained(task, verdict, backend, options))
             verdict = failures[-1].verdict
         verdicts.append(verdict)
@@ -174,7 +174,7 @@ def _judge(
 
 
 def _explained(task: Task, verdict: Verdict, backend: Backend, options: argparse.Namespace) -> Failure:
-    """The first failure's parting, smaller case, and the commands that show it again."""
+    """What is known of a failure, with the commands that show it again."""
     failure = explain(
         verdict,
         task.build(),

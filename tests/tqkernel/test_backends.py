@@ -126,7 +126,7 @@ def test_a_missing_carry_is_seen(listing: str) -> None:
 def test_a_kernel_that_never_ends_is_stopped(listing: str) -> None:
     endless = listing.replace("s_cbranch_scc1 .LBB0_2", "s_branch .LBB0_2")
     assert endless != listing
-    backend = EmulatorBackend(lambda variant: endless, row_limit=100_000)
+    backend = EmulatorBackend(lambda variant: endless)
     with pytest.raises(RunError, match="^runaway at line "):
         backend.run(NAMED.build(), True, DEFAULT_PROFILE)
 

@@ -393,6 +393,26 @@ def test_a_difference_says_where_the_two_part_and_saves_a_smaller_case(
     assert "saved as" not in printed, "it cannot get smaller"
 
 
+def test_a_kernel_that_stops_has_a_smaller_case_that_stops_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Entries of the block table are looked for a megabyte apart."""
+    named = CASES["ragged_qg8_bs16_hwtr"]
+    listing, saved = tmp_path / "lost.s", tmp_path / "saved"
+    text = compile_listing(named.variant)
+    assert text.count("s_lshl_b64 s[0:1], s[0:1], 2\n") == 1
+    listing.write_text(text.replace("s_lshl_b64 s[0:1], s[0:1], 2\n", "s_lshl_b64 s[0:1], s[0:1], 20\n"))
+    arguments = ["check", named.name, "far_qg8_bs16_hwtr", "--listing", str(listing), "--save", str(saved)]
+    assert main(arguments) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("kernel stopped: memory-fault") == 2 and printed.count("saved as") == 1
+    small = Case.load(saved / f"{named.name}.npz")
+    assert (small.num_sequences, small.num_kv_heads, small.seq_lens.tolist()) == (1, 1, [17])
+    replay = next(line for line in printed.splitlines() if "replay it: tqgate " in line)
+    assert main(shlex.split(replay)[3:]) == 1
+    assert "kernel stopped: memory-fault" in capsys.readouterr().out
+
+
 def test_a_fault_in_explaining_costs_no_verdict(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import tqkernel.decode
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.cases import CASES
 from tqkernel.compile import compile_listing
-from tqkernel.gate import compare, oracle, run_case
+from tqkernel.gate import run_case
 from tqkernel.gfx950 import Memory, launch
 from tqkernel.parting import (
     _by_dim,
@@ -29,7 +29,7 @@ from tqkernel.parting import (
     shrink,
 )
 from tqkernel.verdict import Parting
-from tqref import DEFAULT_PROFILE, tiles
+from tqref import DEFAULT_PROFILE, Case, tiles
 
 from .gfx950.machine import program
 
@@ -192,21 +192,21 @@ def test_the_dims_of_an_instruction_are_known_by_its_accumulators_where_all_toke
 
 
 def test_a_failing_case_shrinks_to_one_sequence_one_head_few_tokens() -> None:
-    named = CASES[NAME]
-    listing = compile_listing(named.variant)
-    case = named.build()
-    changed = everywhere("0x3fb8aa3b", "0x3fb8aa3c")(listing)
-    backend = EmulatorBackend(listing_of=lambda variant: changed)
-    verdict = run_case(case, named.variant.hw_v_transpose, backend)
-    assert verdict.first is not None
-    small = shrink(case, verdict.first, named.variant.hw_v_transpose, backend, DEFAULT_PROFILE)
-    assert (small.num_sequences, small.num_kv_heads) == (1, 1)
-    tokens = int(small.seq_lens[0])
+    case = CASES[NAME].build()
+    tried = []
 
-    def differs(tokens: int) -> bool:
-        cut = small.truncated(tokens)
-        actual = backend.run(cut, named.variant.hw_v_transpose, DEFAULT_PROFILE)
-        return compare(oracle(cut), actual).bits_differing > 0
+    def fails(candidate: Case) -> bool:
+        tried.append(candidate)
+        return int(candidate.seq_lens.max(initial=0)) >= 13
 
-    assert tokens <= 4
-    assert differs(tokens) and not differs(tokens - 1)
+    lengths = case.seq_lens.tolist()
+    short, long = lengths.index(1), lengths.index(17)
+    small = shrink(case, [(short, 1), (long, 1), (long, 0)], fails)
+    assert (small.num_sequences, small.num_kv_heads, small.seq_lens.tolist()) == (1, 1, [13])
+    assert [candidate.seq_lens.tolist() for candidate in tried[:3]] == [[1], [17], [8]]
+
+
+def test_a_case_that_fails_as_a_whole_only_keeps_its_sequences() -> None:
+    case = CASES[NAME].build()
+    small = shrink(case, [(0, 0)], lambda candidate: candidate.num_sequences > 1 and candidate.seq_lens.max() >= 20)
+    assert small.num_sequences == case.num_sequences and small.seq_lens.max() == 20

@@ -26,7 +26,7 @@ from tqkernel.gfx950 import (
     launch,
     parse_listing,
 )
-from tqkernel.gfx950.launch import POISON, ROW_LIMIT
+from tqkernel.gfx950.launch import POISON
 from tqkernel.gfx950.listing import KernelArgument
 from tqkernel.gfx950.state import Trace
 from tqkernel.plan import KERNEL_ARGUMENTS, OUTPUTS, Variant
@@ -39,6 +39,9 @@ _ARRAY_SPACING = 1 << 33
 _CACHE_AT = 1 << 46
 _ALIGNMENT = 256
 """Of an allocation, in bytes, as a GPU's allocator gives at least."""
+
+NEVER_ENDING = 1 << 24
+"""Instructions of a workgroup that will not end: half a million tokens in a partition take fewer, and it is seconds."""
 
 _KERNARG = {
     "pointer": ("global_buffer", "<Q"),
@@ -93,7 +96,7 @@ class EmulatorBackend:
         announce: Callable[[str], AbstractContextManager[object]] = nullcontext,
         threads: int | None = None,
         arguments: Sequence[str] | None = None,
-        row_limit: int = ROW_LIMIT,
+        row_limit: int = NEVER_ENDING,
         sanitize: bool = False,
         poison: int = POISON,
         output_poison: int = POISON_BYTE,
