@@ -45,8 +45,11 @@ def write_page(folder: Path, verdicts: Sequence[Verdict], failures: Sequence[Fai
     failed = sum(not verdict.ok for verdict in verdicts)
     all_cases = "1 case" if len(verdicts) == 1 else f"{len(verdicts)} cases"
     outcome = f"{failed} of {all_cases} FAILED" if failed else f"{all_cases} ok"
-    note = f"<p>The first {len(sections)} that differ are explained below.</p>" if 0 < len(sections) < failed else ""
-    body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, explained), *sections])
+    stopped = {verdict.name: verdict for verdict in verdicts if verdict.error is not None}
+    sections += map(_stopped, stopped.values())
+    unexplained = failed - len(sections)
+    note = f"<p>The first {len(explained)} that differ are explained below.</p>" if unexplained and explained else ""
+    body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, explained | stopped), *sections])
     path = folder / PAGE
     path.write_text(_PAGE.format(title=f"tqgate: {outcome}", style=_STYLE, body=body), encoding="utf-8")
     return path
@@ -114,10 +117,8 @@ def _verdicts(verdicts: Sequence[Verdict], explained: Container[str]) -> str:
         link = f'<a href="#{name}">{name}</a>' if verdict.name in explained else name
         outcome = "ok" if verdict.ok else "stopped" if verdict.error is not None else "differs"
         badge = f'<span class="{"ok" if verdict.ok else "bad"}">{outcome}</span>'
-        stopped = [] if verdict.error is None else [verdict.error, *verdict.notes]
-        error = "".join(f"<br>{_text(line)}" for line in stopped)
         numbers = [f"{verdict.bits_differing:,}", f"{verdict.worst_ulps:,}", f"{verdict.max_error:.1e}"]
-        rows.append([link + error, badge, *numbers, f"{verdict.tokens:,}"])
+        rows.append([link, badge, *numbers, f"{verdict.tokens:,}"])
     header = ["case", "verdict", "bits differing", "worst ulps", "max error", "tokens"]
     return _folded(header, rows, (2, 3, 4, 5), MOST_VERDICTS)
 
@@ -146,6 +147,14 @@ def _failure(failure: Failure, folder: Path) -> str:
     ]
     name = _text(verdict.name)
     return f'<section id="{name}"><h2>{name}</h2>\n' + "\n".join(filter(None, parts)) + "</section>"
+
+
+def _stopped(verdict: Verdict) -> str:
+    """A kernel that did not finish wrote nothing to look into."""
+    name = _text(verdict.name)
+    notes = "".join(f"<p>{_text(note)}</p>" for note in verdict.notes)
+    error = _text(verdict.error).replace("\n", "<br>")
+    return f'<section id="{name}"><h2>{name}</h2>\n<h3>The kernel stopped</h3><p>{error}</p>{notes}</section>'
 
 
 def _summary(failure: Failure, found: Sequence[Difference]) -> str:

@@ -18,9 +18,8 @@ from tqkernel import page, pictures, runner
 from tqkernel.cases import CASES
 from tqkernel.cli import main
 from tqkernel.compile import compile_listing
-from tqkernel.gate import Verdict
 from tqkernel.involved import involved_bytes
-from tqkernel.verdict import Parting
+from tqkernel.verdict import Parting, Verdict
 from tqref import Case, Partials, decode
 from tqref.codec import unpack_nibbles
 
@@ -247,11 +246,13 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(capsys: pytest.
 def test_failures_come_first_and_the_rest_can_be_unfolded(tmp_path: Path) -> None:
     good = Verdict("good", 1, 1, 32, 0, None, 0, 0.0, 0.1, "emulator", "cdna3@1")
     verdicts = [replace(good, name=f"good_{number}") for number in range(page.MOST_VERDICTS + 7)]
-    bad = replace(good, name="bad", bits_differing=32, error="memory fault")
-    text = parsed(page.write_page(tmp_path, [*verdicts, bad], [])).text
-    shown, _, folded = text.partition("8 more")
-    assert 0 < shown.index("bad") < shown.index("good_0") and "memory fault" in shown
-    assert "good_12" not in shown and "good_12" in folded and "good_18" in folded
+    bad = replace(good, name="bad", bits_differing=32, error="memory fault at <s0>", notes=("replay it: so",))
+    path = page.write_page(tmp_path, [*verdicts, bad], [])
+    shown, _, rest = parsed(path).text.partition("8 more")
+    assert 0 < shown.index("bad") < shown.index("good_0")
+    assert "good_12" not in shown and "good_12" in rest and "good_18" in rest
+    assert ("href", "#bad") in parsed(path).attributes and ("id", "bad") in parsed(path).attributes
+    assert "The kernel stopped" in rest and "memory fault at <s0>" in rest and "replay it: so" in rest
 
 
 @pytest.mark.parametrize("value, short", [(1, "1"), (100, "100"), (1e4, "1e4"), (1e9, "1e9"), (1e10, "1e10")])
