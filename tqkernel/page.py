@@ -48,7 +48,7 @@ def write_page(folder: Path, verdicts: Sequence[Verdict], failures: Sequence[Fai
     stopped = {verdict.name: verdict for verdict in verdicts if verdict.error is not None}
     sections += map(_stopped, stopped.values())
     unexplained = failed - len(sections)
-    note = f"<p>The first {len(explained)} that differ are explained below.</p>" if unexplained and explained else ""
+    note = "<p>The first of each kind that differs is explained below.</p>" if unexplained and explained else ""
     body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, explained | stopped), *sections])
     path = folder / PAGE
     path.write_text(_PAGE.format(title=f"tqgate: {outcome}", style=_STYLE, body=body), encoding="utf-8")

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shlex
 import sys
 import threading
@@ -29,8 +30,8 @@ from tqref import DEFAULT_PROFILE, Case, Partials, Profile
 STANDARD_OUTPUT = "-"
 FAILURES = "tqgate-failures"
 """The folder for smaller cases, unless another is named."""
-REPORTED = 4
-"""Cases that a report explains; without one it is the first."""
+REPORTED = 6
+"""Cases that a report explains, each of another kind; without a report it is the first case that fails."""
 _SLOW_SECONDS = 0.5
 
 
@@ -52,6 +53,11 @@ class Task:
     profile: Profile
     command: Sequence[str]
     expected: Partials | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name without the kernel's variant: cases of one kind mostly fail alike."""
+        return re.sub(r"_qg\d+_bs\d+(_[sh]wtr)?$", "", self.name)
 
     def judge(self, backend: Backend, *, strict: bool = False) -> Verdict:
         """Run the kernel on the case and compare every bit."""
@@ -85,7 +91,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--report",
         metavar="DIR",
         type=Path,
-        help=f"a page for the browser, with pictures of the first {REPORTED} cases that differ; needs matplotlib",
+        help="a page for the browser, with pictures of the first case of each kind that differs, up to "
+        f"{REPORTED}; needs matplotlib",
     )
     saving = written.add_mutually_exclusive_group()
     saving.add_argument(
@@ -158,10 +165,12 @@ def _judge(
     verdicts: list[Verdict] = []
     failures: list[Failure] = []
     most = 1 if options.report is None else REPORTED
+    explained: set[str] = set()
     for done, task in enumerate(tasks):
         progress.show(done, task.name)
         verdict = task.judge(backend, strict=options.strict)
-        if not verdict.ok and len(failures) < most:
+        if not verdict.ok and len(failures) < most and task.kind not in explained:
+            explained.add(task.kind)
             failures.append(_explained(task, verdict, backend, options))
             verdict = failures[-1].verdict
         verdicts.append(verdict)

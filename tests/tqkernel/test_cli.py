@@ -21,7 +21,7 @@ from tqkernel.cases import CASES
 from tqkernel.cli import main
 from tqkernel.compile import compile_listing
 from tqkernel.plan import Variant
-from tqref import Case, Partials, Profile, decode
+from tqref import DEFAULT_PROFILE, Case, Partials, Profile, decode
 
 SMALL = "far_qg8_bs16_hwtr"
 OTHER = "far_qg8_bs16_swtr"
@@ -391,6 +391,29 @@ def test_a_difference_says_where_the_two_part_and_saves_a_smaller_case(
     printed = capsys.readouterr().out
     assert f"\n{named.name} " in printed and "parts: probability" in printed
     assert "saved as" not in printed, "it cannot get smaller"
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("ragged_qg8_bs16_hwtr", "ragged"),
+        ("minilm_tg2_qg16_bs32_swtr", "minilm_tg2"),
+        ("dead_bytes_ff_qg8_bs16", "dead_bytes_ff"),
+        ("found_001", "found_001"),
+    ],
+)
+def test_the_kind_of_a_case(name: str, kind: str) -> None:
+    assert runner.Task(name, CASES["ragged_qg8_bs16_hwtr"].build, True, DEFAULT_PROFILE, ()).kind == kind
+
+
+def test_a_report_explains_one_case_of_each_kind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.s"
+    wrong.write_text(compile_listing(CASES["ragged_qg8_bs16_hwtr"].variant).replace("0x3fb8aa3b", "0x3fb8aa3c"))
+    names = ["far_qg8_bs16_hwtr", "ragged_qg8_bs16_hwtr", "ragged_qg8_bs16_swtr"]
+    options = ["--listing", str(wrong), "--no-save", "--report", str(tmp_path / "report")]
+    assert main(["check", *names, *options]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("first: ") == 3 and printed.count("parts: ") == 2
 
 
 def test_a_kernel_that_stops_has_a_smaller_case_that_stops_it(
