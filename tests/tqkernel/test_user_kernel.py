@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,16 @@ def test_a_wrong_grid_and_workgroup_show(case: Case) -> None:
     assert not (written.exp_sums[:, :, 3] == 1).any() and not (written.exp_sums[..., 2:] == 1).any()
     verdict = run_case(case, True, BuilderBackend(user_kernels.build_launcher_of_two_waves))
     assert not verdict.ok
+
+
+@pytest.mark.parametrize("kind", ["the_same_kernel_again", "launcher_of_a_constant"])
+def test_what_a_builder_returns_again_runs_on_each_cases_sizes(kind: str, case: Case) -> None:
+    backend = BuilderBackend(getattr(user_kernels, f"build_{kind}"))
+    for other in (case, case.only(0, 0), replace(case, num_partitions=7)):
+        written = backend.run(other, True, DEFAULT_PROFILE)
+        assert written.exp_sums.shape[:3] == (other.num_sequences, other.num_kv_heads, other.num_partitions)
+        expected = other.num_kv_heads if "constant" in kind else other.seq_lens[:, None, None]
+        assert (written.exp_sums[..., 0] == expected).all()
 
 
 def test_an_argument_that_the_launcher_computes_has_to_be_named(case: Case) -> None:

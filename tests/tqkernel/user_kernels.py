@@ -5,6 +5,8 @@ Row r of `exp_sums` becomes the sequence's length plus r, row r of `max_logits` 
 
 from __future__ import annotations
 
+import functools
+
 import flydsl.compiler as flyc
 import flydsl.expr as fx
 
@@ -112,6 +114,39 @@ def build_launcher_of_sizes(num_partitions, **others):
         )
 
     return launch
+
+
+@functools.cache
+def probe_of_query_group(query_group_size):
+    return build_kernel_of_tensors(1, 1, 1, query_group_size)
+
+
+def build_the_same_kernel_again(query_group_size, **others):
+    """A bare kernel that is the same for all sizes but one."""
+    return probe_of_query_group(query_group_size)
+
+
+@flyc.kernel
+def heads_kernel(exp_sums: fx.Tensor, heads: fx.Constexpr[int]):
+    where = (fx.block_idx.x, fx.block_idx.y, fx.block_idx.z, 0)
+    exp_sums[where] = fx.Float32(float(heads))
+
+
+@flyc.jit
+def launch_heads(
+    exp_sums: fx.Tensor,
+    num_seqs: fx.Int32,
+    num_kv_heads: fx.Constexpr[int],
+    num_partitions: fx.Int32,
+):
+    heads_kernel(exp_sums, num_kv_heads).launch(
+        grid=(num_seqs, num_kv_heads, num_partitions), block=(WAVE, 1, 1)
+    )
+
+
+def build_launcher_of_a_constant(**others):
+    """One launcher for all sizes, of which the heads are compiled in."""
+    return launch_heads
 
 
 def build_launcher_of_two_waves(num_seqs, num_kv_heads, num_partitions, **others):

@@ -19,7 +19,6 @@ from tqkernel.backends.emulator import (
     Kernel,
     array_shapes,
     read_listing,
-    wave_grid,
 )
 from tqkernel.backends.host import HostFunction
 from tqkernel.compile import compile_module, listing_in_module
@@ -78,20 +77,22 @@ class BuilderBackend(EmulatorBackend):
         built = self._builder(**parameters)
         launch = _launch_of(getattr(built, "launcher", built), case)
         # A builder that returns the same launcher for other sizes is compiled once.
-        if launch.function not in self._compiled:
+        if launch.key not in self._compiled:
             with self._announce(f"compiling the kernel for {case.name}"):
-                self._compiled[launch.function] = _compile(launch)
-        return self._compiled[launch.function]
+                self._compiled[launch.key] = _compile(launch)
+        return self._compiled[launch.key]
 
 
 class _Launch(NamedTuple):
-    """What to compile: a launcher, its arguments, and what it was made of, which a builder may return again.
+    """What to compile.
 
-    slots: what each parameter of the compiled host code stands for, "" for a stream. A tensor is two: its pointer, and
-    then a record of its shape and strides, here `record of` its name.
+    key         what the builder returned, which it may return again, and the compile-time constants
+    launcher, arguments   a `@flyc.jit` function, and stand-ins for what it is given
+    slots       what each parameter of the compiled host code stands for, "" for a stream. A tensor is two: its pointer,
+                and then a record of its shape and strides, here `record of` its name
     """
 
-    function: Any
+    key: tuple[Any, ...]
     launcher: Any
     arguments: list[Any]
     slots: list[str]
@@ -149,32 +150,45 @@ def _launch_of(built: Any, case: Case) -> _Launch:
 
     if isinstance(built, JitFunction):
         built._ensure_sig()
-        return _Launch(built, built, *_arguments(built._sig, case))
+        return _launch(built, built, built._sig, case)
     if isinstance(built, KernelFunction):
-        arguments, slots = _arguments(built._sig, case)
-        if len(arguments) != len(POINTERS):
+        if len(built._sig.parameters) != len(POINTERS):
             raise KernelError(
                 f"kernel: expected a @flyc.kernel function of {len(POINTERS)} arrays, got one of "
-                f"{len(arguments)} arguments; return the @flyc.jit launcher instead"
+                f"{len(built._sig.parameters)} arguments; return the @flyc.jit launcher instead"
             )
-        return _Launch(built, _launcher_of(built, case), arguments, slots)
+        launcher = _launcher_of(built)
+        launcher._ensure_sig()
+        return _launch(built, launcher, launcher._sig, case)
     raise KernelError(
         "kernel: expected the builder to return a @flyc.jit launcher, a @flyc.kernel function, or an object "
         f"whose launcher is one, got {type(built).__name__}"
     )
 
 
-def _launcher_of(kernel: Any, case: Case) -> Any:
+def _launcher_of(kernel: Any) -> Any:
     """A launcher of a bare kernel: one wave for each (sequence, KV head, partition)."""
     import flydsl.compiler as flyc
 
-    grid, allocators = wave_grid(case), _allocators(kernel)
+    allocators = _allocators(kernel)
 
     @flyc.jit
-    def launch(out, exp_sums, max_logits, query, kv_cache, centroids, block_tables, seq_lens):
+    def launch(
+        out,
+        exp_sums,
+        max_logits,
+        query,
+        kv_cache,
+        centroids,
+        block_tables,
+        seq_lens,
+        num_seqs,
+        num_kv_heads,
+        num_partitions,
+    ):
         _finalize(allocators)
         kernel(out, exp_sums, max_logits, query, kv_cache, centroids, block_tables, seq_lens).launch(
-            grid=grid, block=(WAVE_LANES, 1, 1)
+            grid=(num_seqs, num_kv_heads, num_partitions), block=(WAVE_LANES, 1, 1)
         )
 
     return launch
@@ -200,29 +214,31 @@ def _finalize(allocators: Sequence[Any]) -> None:
             allocator.finalize()
 
 
-def _arguments(signature: inspect.Signature, case: Case) -> tuple[list[Any], list[str]]:
-    """Stand-ins for a launch's arguments, with no memory behind them, and the slots of `_Launch`."""
-    parameters = list(signature.parameters.values())
-    names = _meanings([parameter.name for parameter in parameters if not _is_stream(parameter)])
+def _launch(built: Any, launcher: Any, signature: inspect.Signature, case: Case) -> _Launch:
+    """With stand-ins for the arguments that have no memory behind them."""
+    parameters = [parameter for parameter in signature.parameters.values() if not _is_stream(parameter)]
+    names = dict(zip(parameters, _meanings([parameter.name for parameter in parameters]), strict=True))
     stand_ins = _stand_ins(case)
-    arguments, slots = [], []
-    meanings = iter(names)
-    for parameter in parameters:
+    launch = _Launch((built,), launcher, [], [])
+    for parameter in signature.parameters.values():
         if _is_stream(parameter):
-            slots.append("")
+            launch.slots.append("")
             continue
-        name = next(meanings)
+        name = names[parameter]
         if name not in stand_ins:
             raise KernelError(
                 f"kernel: expected parameters from {', '.join(stand_ins)}, got {parameter.name}"
             )
-        arguments.append(_pointer() if _is_pointer(parameter) else stand_ins[name])
-        if not _is_constant(parameter):
-            slots.append(name)
-        if name in POINTERS and not _is_pointer(parameter):
-            slots.append(_RECORD + name)
-    # FlyDSL gives every launcher a stream.
-    return arguments, slots if "" in slots else [*slots, ""]
+        launch.arguments.append(_pointer() if _is_pointer(parameter) else stand_ins[name])
+        if _is_constant(parameter):
+            launch = launch._replace(key=(*launch.key, stand_ins[name]))
+        elif name in POINTERS and not _is_pointer(parameter):
+            launch.slots.extend([name, _RECORD + name])
+        else:
+            launch.slots.append(name)
+    if "" not in launch.slots:
+        launch.slots.append("")  # FlyDSL gives every launcher a stream
+    return launch
 
 
 def _meanings(names: Sequence[str]) -> list[str]:

@@ -193,12 +193,8 @@ class EmulatorBackend:
         program = self._programs[variant]
         candidates = [self._arguments] if self._arguments else [ARGUMENT_NAMES, POINTERS]
         arguments = next((names for names in candidates if matches(program.arguments, names)), candidates[0])
-        return Kernel(program, arguments, wave_grid(case))
-
-
-def wave_grid(case: Case) -> tuple[int, int, int]:
-    """The grid of the decode kernel: one workgroup for each sequence, KV head and partition."""
-    return case.num_sequences, case.num_kv_heads, case.num_partitions
+        grid = case.num_sequences, case.num_kv_heads, case.num_partitions
+        return Kernel(program, arguments, grid)
 
 
 def read_listing(text: str) -> Program:
