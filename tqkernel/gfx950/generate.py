@@ -26,8 +26,8 @@ CHUNK = 40
 """Vector instructions per compiled function: compile time grows faster than a function does."""
 
 COMPILED = (
-    "scalar.py", "encoding.py", "state.py", "operands.py", "lanes.py", "transfer.py", "matrix.py", "sanitize.py",
-    "wave.py",
+    "scalar.py", "encoding.py", "state.py", "operands.py", "lanes.py", "transfer.py", "matrix.py", "flow.py",
+    "sanitize.py", "wave.py",
 )  # fmt: skip
 """The modules that numba compiles into the interpreter."""
 

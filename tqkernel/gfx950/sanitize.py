@@ -3,8 +3,9 @@
 Shadow state stands beside the machine's: for each register and byte whether anything defined it, which load it
 still waits for, who touched it last. A finding is recorded once per kind and row; the run goes on.
 
-Uninitialised values are tracked by taint, a bit per lane (a bit per bit in scalar registers), and reported only where
-they reach a store to global memory, an address, a branch or EXEC: a kernel may well compute with junk that it masks.
+Uninitialised values are tracked by taint, a bit for each lane and 16-bit half of a vector register and for each bit of
+a scalar one, and reported only where they reach a store to global memory, an address, a branch or EXEC: a kernel may
+well compute with junk that it masks. Which halves of a result they reach is said in `flow`.
 
 What workgroups order among themselves by atomics is not understood: reading what another wrote is a race.
 """
@@ -37,9 +38,9 @@ from .encoding import (
     FLAG_PAIR,
     FLAG_SADDR,
     FLAG_SCRATCH,
+    FLAG_SIGNED,
     FLAG_TO_LDS,
     FLAGS,
-    KEEP_OTHER_HALF,
     LANES,
     M0,
     MASK_DESTINATION,
@@ -73,6 +74,21 @@ from .encoding import (
     VECTOR_ROWS,
     WORDS,
 )  # fmt: skip
+from .flow import COLUMNS as FLOW_COLUMNS
+from .flow import (
+    DETAIL,
+    FLOW,
+    HIGH_TO_HIGH,
+    HIGH_TO_LOW,
+    KEPT,
+    LOW_TO_HIGH,
+    LOW_TO_LOW,
+    NO_RULE,
+    RULE,
+    STEERING,
+    flows,
+    steered_flow,
+)
 from .footprint import footprint
 from .isa import instruction_set
 from .listing import Program, opcodes
@@ -123,6 +139,8 @@ LINE = 6  # log2 of the arena bytes that share an element of Shadow.lines
 
 ALL = np.int64(-1)
 ALL32 = np.int64(0xFFFFFFFF)
+LOW_BITS, HIGH_BITS = np.int64(0xFFFF), np.int64(0xFFFF0000)
+MOST_HALVES = 8  # of what one instruction moves between a lane and memory
 
 _CNDMASK = opcodes()["v_cndmask_b32"]
 _CSELECT32, _CSELECT64 = opcodes()["s_cselect_b32"], opcodes()["s_cselect_b64"]
@@ -143,11 +161,13 @@ class Shadow(NamedTuple):
     uses: np.ndarray  # int64 [rows]: registers read or written, a bit for each code modulo 64
     bitwise: np.ndarray  # uint8 [scalar opcodes]: truth table of a bitwise operation, bit 2 x + y; 0 for none
     handed_over: np.ndarray  # uint8 [scalars]: the hardware sets it before the first instruction
-    taint: np.ndarray  # int64 [w, vector rows]: lanes that nothing defined
+    flows: np.ndarray  # int32 [rows, columns], see flow
+    taint: np.ndarray  # int64 [w, vector rows, 2]: lanes in which nothing defined the low half, and the high one
     scalar_taint: np.ndarray  # int64 [w, scalars]: bits that nothing defined
     vector_load: np.ndarray  # int64 [w, vector rows]: number of the global load that will write it
     local_load: np.ndarray  # the same for LDS
     scalar_load: np.ndarray  # uint8 [w, scalars]: a scalar load is in flight
+    moved_taint: np.ndarray  # int64 [2, MOST_HALVES]: lanes in which what a load or store moves is undefined, by halves
     counts: np.ndarray  # int64 [w, COUNTS]
     local_defined: np.ndarray  # uint8 [lds]
     local_words: np.ndarray  # the same as uint32
@@ -181,6 +201,7 @@ def make_shadow(
     lds = lds_bytes if enabled else 0
     waves = waves if enabled else 0
     reads, writes = _footprint(program) if enabled else (np.zeros((0, 1, 2), np.int32),) * 2
+    half_flows = _flows(program) if enabled else np.zeros((0, FLOW_COLUMNS), np.int32)
     state = np.full(arena, DEFINED, np.uint8)
     lines = np.zeros((arena >> LINE) + 1, np.uint8)
     for region in regions:
@@ -197,11 +218,13 @@ def make_shadow(
         uses=_uses(reads) | _uses(writes),
         bitwise=_bitwise_opcodes(),
         handed_over=handed_over,
-        taint=np.zeros(vector, np.int64),
+        flows=half_flows,
+        taint=np.zeros((*vector, 2), np.int64),
         scalar_taint=np.zeros(scalars, np.int64),
         vector_load=np.zeros(vector, np.int64),
         local_load=np.zeros(vector, np.int64),
         scalar_load=np.zeros(scalars, np.uint8),
+        moved_taint=np.zeros((2, MOST_HALVES), np.int64),
         counts=np.zeros((waves, COUNTS), np.int64),
         local_defined=local,
         local_words=local.view(np.uint32),
@@ -221,6 +244,7 @@ def make_shadow(
 
 
 _footprint = lru_cache(maxsize=64)(footprint)
+_flows = lru_cache(maxsize=64)(flows)
 
 
 def _uses(ranges: np.ndarray) -> np.ndarray:
@@ -340,8 +364,8 @@ def first_lane(mask):
 @inner
 def start_workgroup(shadow):
     """A workgroup begins: only what the hardware hands over is defined."""
-    shadow.taint[:, :] = ALL
-    shadow.taint[:, 0] = 0
+    shadow.taint[:, :, :] = ALL
+    shadow.taint[:, 0, :] = 0
     shadow.scalar_taint[:, :] = ALL32
     for wave in range(shadow.taint.shape[0]):
         for register in range(shadow.handed_over.size):
@@ -486,8 +510,13 @@ def set_scalar_pair_taint(shadow, wave, register, taint):
 
 
 @inner
+def either_half(shadow, wave, register):
+    return shadow.taint[wave, register, 0] | shadow.taint[wave, register, 1]
+
+
+@inner
 def source_taint(code, row, k, words, shadow, wave):
-    """Lanes in which source k is tainted."""
+    """Lanes in which any of source k is tainted."""
     register = np.int64(code[row, SOURCE + k])
     taint = np.int64(0)
     if register >= SCALAR:
@@ -496,15 +525,25 @@ def source_taint(code, row, k, words, shadow, wave):
                 taint = ALL
     elif register >= 0:
         for w in range(words):
-            taint |= shadow.taint[wave, register + w]
+            taint |= either_half(shadow, wave, register + w)
     return taint
 
 
 @inner
-def set_taint(shadow, wave, register, words, exec_mask, taint):
-    for w in range(words):
-        old = shadow.taint[wave, register + w]
-        shadow.taint[wave, register + w] = (old & ~exec_mask) | (taint & exec_mask)
+def half_taint(code, row, k, half, shadow, wave):
+    """Lanes in which half `half` of source k is tainted, counted from the low one of its first register."""
+    register = np.int64(code[row, SOURCE + k])
+    if register >= SCALAR:
+        bits = shadow.scalar_taint[wave, register - SCALAR + (half >> 1)]
+        return ALL if (bits >> (16 * (half & 1))) & LOW_BITS else np.int64(0)
+    return shadow.taint[wave, register + (half >> 1), half & 1] if register >= 0 else np.int64(0)
+
+
+@inner
+def set_taint(shadow, wave, register, half, exec_mask, taint):
+    """Taint of half `half`, counted from the low one of `register`, in the lanes that are written."""
+    old = shadow.taint[wave, register + (half >> 1), half & 1]
+    shadow.taint[wave, register + (half >> 1), half & 1] = (old & ~exec_mask) | (taint & exec_mask)
 
 
 @inner
@@ -515,52 +554,77 @@ def set_exec_taint(shadow, row, wave, taint, group):
 
 
 @inner
-def dpp_taint(code, row, lanes, exec_mask):
-    """(lanes that read a tainted lane, lanes that are written) of a data-parallel primitive."""
+def dpp_taint(code, row, low, high, exec_mask):
+    """(lanes that read a tainted low half, and high half, lanes that are written) of a data-parallel primitive."""
     control, masks = np.int64(code[row, DPP]), np.int64(code[row, DPP_MASKS])
-    moved = written = np.int64(0)
+    moved_low = moved_high = written = np.int64(0)
     for lane in range(64):
         source = dpp_lane(control, lane)
         valid = source >= 0 and (exec_mask >> source) & 1
-        if valid and (lanes >> source) & 1:
-            moved |= np.int64(1) << lane
+        if valid:
+            moved_low |= ((low >> source) & 1) << lane
+            moved_high |= ((high >> source) & 1) << lane
         enabled = (masks >> (lane >> 4)) & 1 and (masks >> (4 + ((lane >> 2) & 3))) & 1
         if enabled and (valid or (masks >> 8) & 1):
             written |= np.int64(1) << lane
-    return moved, written & exec_mask
+    return moved_low, moved_high, written & exec_mask
+
+
+@inner
+def flow_of(k, columns, literals, flow, S, scalar_taint):
+    """Flow of source k of one row's instruction, as narrow as its values now allow."""
+    if flow[RULE] == NO_RULE:
+        return np.int64(flow[FLOW + k])
+    steering = np.int64(flow[STEERING])
+    register, value = np.int64(columns[SOURCE + steering]), literals[steering]
+    if register >= SCALAR:
+        if scalar_taint[register - SCALAR]:
+            return np.int64(flow[FLOW + k])
+        value = np.int64(S[register - SCALAR])
+    return np.int64(flow[FLOW + k]) & steered_flow(flow[RULE], flow[DETAIL], k, value)
 
 
 @into_caller
 def taint_vector(code, literals, row, S, shadow, wave, exec_mask, group):
-    columns, taints = code[row], shadow.taint[wave]
+    columns, flow, taints = code[row], shadow.flows[row], shadow.taint[wave]
     mask_source = np.int64(columns[MASK_SOURCE]) - 1
-    taint = np.int64(0)
+    low = high = np.int64(0)  # of the destination
     written = exec_mask
     for k in range(np.uint64(columns[SOURCES])):
         register, words = np.int64(columns[SOURCE + k]), np.int64(columns[SOURCE_MODE + k]) & WORDS
-        lanes = np.int64(0)
+        source_low = source_high = np.int64(0)
         if register >= SCALAR:
             if np.int64(k) == mask_source:
-                taint |= scalar_pair_taint(shadow, wave, register - SCALAR)
-                continue
-            for w in range(register - SCALAR, register - SCALAR + words):
-                if shadow.scalar_taint[wave, w]:
-                    lanes = ALL
+                source_low = source_high = scalar_pair_taint(shadow, wave, register - SCALAR)
+            else:
+                for w in range(register - SCALAR, register - SCALAR + words):
+                    if shadow.scalar_taint[wave, w]:
+                        source_low |= ALL if shadow.scalar_taint[wave, w] & LOW_BITS else 0
+                        source_high |= ALL if shadow.scalar_taint[wave, w] & HIGH_BITS else 0
         elif register >= 0:
             for w in range(np.uint64(register), np.uint64(register + words)):
-                lanes |= taints[w]
+                source_low |= taints[w, 0]
+                source_high |= taints[w, 1]
         if k == 0 and columns[DPP] >= 0:
-            lanes, written = dpp_taint(code, row, lanes, exec_mask)
-        if lanes and mask_source == 2 and columns[OPCODE] == _CNDMASK and columns[SOURCE + 2] >= SCALAR:
-            chosen = scalar64(S, np.int64(columns[SOURCE + 2]) - SCALAR)
-            lanes &= chosen if k == 1 else ~chosen
-        taint |= lanes
-    destination, mode = np.int64(columns[DESTINATION]), np.int64(columns[DESTINATION_MODE])
+            source_low, source_high, written = dpp_taint(code, row, source_low, source_high, exec_mask)
+        if source_low | source_high:
+            if k < 2 and mask_source == 2 and columns[OPCODE] == _CNDMASK and columns[SOURCE + 2] >= SCALAR:
+                chosen = scalar64(S, np.int64(columns[SOURCE + 2]) - SCALAR)
+                chosen = chosen if k == 1 else ~chosen
+                source_low, source_high = source_low & chosen, source_high & chosen
+            reach = flow_of(np.int64(k), columns, literals[row], flow, S, shadow.scalar_taint[wave])
+            low |= (source_low if reach & LOW_TO_LOW else 0) | (source_high if reach & HIGH_TO_LOW else 0)
+            high |= (source_low if reach & LOW_TO_HIGH else 0) | (source_high if reach & HIGH_TO_HIGH else 0)
+    taint = low | high
+    destination = np.int64(columns[DESTINATION])
     if destination >= 0:
-        if mode & KEEP_OTHER_HALF:
-            taint |= taints[destination]
-        for w in range(np.uint64(destination), np.uint64(destination + (mode & WORDS))):
-            taints[w] = (taints[w] & ~written) | (taint & written)
+        if flow[KEPT]:
+            low |= taints[destination, 0] if flow[KEPT] & 1 else 0
+            high |= taints[destination, 1] if flow[KEPT] & 2 else 0
+        words = np.int64(columns[DESTINATION_MODE]) & WORDS
+        for w in range(np.uint64(destination), np.uint64(destination + words)):
+            taints[w, 0] = (taints[w, 0] & ~written) | (low & written)
+            taints[w, 1] = (taints[w, 1] & ~written) | (high & written)
     mask_destination = np.int64(columns[MASK_DESTINATION])
     if mask_destination == SCALAR + EXEC or columns[EXEC_DESTINATION]:
         set_exec_taint(shadow, row, wave, taint & exec_mask, group)
@@ -642,35 +706,36 @@ def taint_scalar(code, literals, row, S, shadow, wave, group):
 
 @inner
 def taint_lane(code, literals, row, S, shadow, wave, exec_mask, opcode):
-    destination = np.int64(code[row, DESTINATION])
-    taint = shadow.taint[wave]
+    destination, taint = np.int64(code[row, DESTINATION]), shadow.taint[wave]
     if opcode in (_READFIRSTLANE, _READLANE):
+        selector = np.int64(0)
         if opcode == _READLANE:
             lane = scalar_source(S, code, literals, row, 1) & 63
-            tainted = source_taint(code, row, 1, 1, shadow, wave)
+            selector = source_taint(code, row, 1, 1, shadow, wave)
         else:
             lane = first_lane(exec_mask) if exec_mask else np.int64(0)
-            tainted = np.int64(0)
-        tainted |= (source_taint(code, row, 0, 1, shadow, wave) >> lane) & 1
-        shadow.scalar_taint[wave, destination - SCALAR] = ALL32 if tainted else np.int64(0)
-    elif opcode == _WRITELANE:
-        bit = np.int64(1) << (scalar_source(S, code, literals, row, 1) & 63)
-        value = source_taint(code, row, 0, 1, shadow, wave)
-        taint[destination] = (taint[destination] & ~bit) | (value & bit)
-        taint[destination] |= source_taint(code, row, 1, 1, shadow, wave)
-    elif destination >= 0:
+        low = (selector | half_taint(code, row, 0, 0, shadow, wave) >> lane) & 1
+        high = (selector | half_taint(code, row, 0, 1, shadow, wave) >> lane) & 1
+        shadow.scalar_taint[wave, destination - SCALAR] = low * LOW_BITS | high * HIGH_BITS
+        return
+    for half in range(2 if destination >= 0 else 0):
+        if opcode == _WRITELANE:
+            bit = np.int64(1) << (scalar_source(S, code, literals, row, 1) & 63)
+            set_taint(shadow, wave, destination, half, bit, half_taint(code, row, 0, half, shadow, wave))
+            taint[destination, half] |= source_taint(code, row, 1, 1, shadow, wave)
+            continue
         other = np.int64(code[row, SOURCE + 1])
-        a, b = taint[destination], taint[other]
+        a, b = taint[destination, half], taint[other, half]
         if opcode == _PERMLANE16:
-            low = np.int64(0x0000FFFF0000FFFF)
-            taint[destination] = (a & low) | (b & low) << 16
-            taint[other] = (b & ~low) | ((a >> 16) & low)
+            rows = np.int64(0x0000FFFF0000FFFF)
+            taint[destination, half] = (a & rows) | (b & rows) << 16
+            taint[other, half] = (b & ~rows) | ((a >> 16) & rows)
         elif opcode == _PERMLANE32:
-            taint[destination] = (a & ALL32) | b << 32
-            taint[other] = (b & ~ALL32) | ((a >> 32) & ALL32)
+            taint[destination, half] = (a & ALL32) | b << 32
+            taint[other, half] = (b & ~ALL32) | ((a >> 32) & ALL32)
         else:
-            taint[destination] = (a & ~exec_mask) | (b & exec_mask)
-            taint[other] = (b & ~exec_mask) | (a & exec_mask)
+            taint[destination, half] = (a & ~exec_mask) | (b & exec_mask)
+            taint[other, half] = (b & ~exec_mask) | (a & exec_mask)
 
 
 @inner
@@ -690,8 +755,8 @@ def taint_matrix(code, row, shapes, shadow, wave):
     is_double = shapes[opcode, 3] == F64
     a = b = np.int64(0)
     for w in range(shapes[opcode, 4]):
-        a |= shadow.taint[wave, np.int64(code[row, SOURCE]) + w]
-        b |= shadow.taint[wave, np.int64(code[row, SOURCE + 1]) + w]
+        a |= either_half(shadow, wave, np.int64(code[row, SOURCE]) + w)
+        b |= either_half(shadow, wave, np.int64(code[row, SOURCE + 1]) + w)
     destination, accumulator = np.int64(code[row, DESTINATION]), np.int64(code[row, SOURCE + 2])
     spoilt_rows, spoilt_columns = fold(a, rows), fold(b, rows)
     columns = np.int64(0)
@@ -707,8 +772,8 @@ def taint_matrix(code, row, shapes, shadow, wave):
                 if (spoilt_rows >> i) & 1:
                     lanes |= ((np.int64(1) << rows) - 1) << (group * rows)
         if accumulator >= 0:
-            lanes |= shadow.taint[wave, accumulator + r]
-        shadow.taint[wave, destination + r] = lanes
+            lanes |= either_half(shadow, wave, accumulator + r)
+        shadow.taint[wave, destination + r, :] = lanes
 
 
 # ---------------------------------------------------------------- LDS
@@ -745,17 +810,19 @@ def touch_local(shadow, row, wave, lane, at, size, kind, group):
 
 
 @inner
-def undefined_words(shadow, at, size):
-    """Bit w is set if any byte of word w of the LDS bytes [at, at + size) is undefined."""
+def undefined_halves(shadow, at, size):
+    """Bit h is set if any byte of half h of the LDS bytes [at, at + size) is undefined."""
     bits = np.int64(0)
     if (at | size) & 3 == 0:
         for w in range(size >> 2):
-            if shadow.local_words[(at >> 2) + w] != 0x01010101:
-                bits |= np.int64(1) << w
+            defined = shadow.local_words[(at >> 2) + w]
+            if defined != 0x01010101:
+                bits |= np.int64((defined & 0xFFFF) != 0x0101) << (2 * w)
+                bits |= np.int64((defined >> 16) != 0x0101) << (2 * w + 1)
         return bits
     for i in range(size):
         if not shadow.local_defined[at + i]:
-            bits |= np.int64(1) << (i >> 2)
+            bits |= np.int64(1) << (i >> 1)
     return bits
 
 
@@ -765,10 +832,15 @@ def taint_exchange(code, row, R, shadow, wave, exec_mask):
     transfer, offset = np.int64(code[row, TRANSFER]), np.int64(code[row, OFFSET])
     address = np.int64(code[row, SOURCE])
     is_swizzle = transfer == TRANSFER_SWIZZLE
-    value = source_taint(code, row, 0 if is_swizzle else 1, 1, shadow, wave)
-    moved = np.int64(0)
-    if value:
-        for lane in range(64):
+    selector = np.int64(0)
+    if not is_swizzle:
+        selector = source_taint(code, row, 0, 1, shadow, wave) & exec_mask
+        if transfer == TRANSFER_PERMUTE and selector:
+            selector = exec_mask  # any lane may have been meant
+    for half in range(2):
+        value = half_taint(code, row, 0 if is_swizzle else 1, half, shadow, wave)
+        moved = np.int64(0)
+        for lane in range(64 if value else 0):
             source = np.int64(lane)
             if is_swizzle:
                 source = swizzle_lane(offset, lane)
@@ -780,27 +852,54 @@ def taint_exchange(code, row, R, shadow, wave, exec_mask):
                     moved = moved | bit if (value >> lane) & 1 else moved & ~bit
             elif (exec_mask >> source) & 1 and (value >> source) & 1:
                 moved |= np.int64(1) << lane
-    if not is_swizzle:
-        selector = source_taint(code, row, 0, 1, shadow, wave) & exec_mask
-        if transfer == TRANSFER_PERMUTE and selector:
-            selector = exec_mask  # any lane may have been meant
-        moved |= selector
-    set_taint(shadow, wave, np.int64(code[row, DESTINATION]), 1, exec_mask, moved)
+        set_taint(shadow, wave, np.int64(code[row, DESTINATION]), half, exec_mask, moved | selector)
 
 
 @inner
 def taint_transpose(code, row, R, lds, shadow, wave, exec_mask):
-    """A transposing read: half a result comes from the bytes that some lane of the same row of 16 addresses."""
+    """A transposing read: each half of a result is bytes that some lane of the same row of 16 addresses."""
     address, register = np.int64(code[row, SOURCE]), np.int64(code[row, DESTINATION])
-    for w in range(2):
+    for element in range(4):
         taint = np.int64(0)
         for lane in range(64):
-            for element in range(2 * w, 2 * w + 2):
-                source = (lane & 0x30) + 4 * element + (lane & 15) // 4
-                at = np.int64(R[address * 64 + source]) + np.int64(code[row, OFFSET]) + 2 * (lane & 3)
-                if at + 2 <= lds.size and undefined_words(shadow, at, 2):
-                    taint |= np.int64(1) << lane
-        set_taint(shadow, wave, register + w, 1, exec_mask, taint)
+            source = (lane & 0x30) + 4 * element + (lane & 15) // 4
+            at = np.int64(R[address * 64 + source]) + np.int64(code[row, OFFSET]) + 2 * (lane & 3)
+            if at + 2 <= lds.size and undefined_halves(shadow, at, 2):
+                taint |= np.int64(1) << lane
+        set_taint(shadow, wave, register, element, exec_mask, taint)
+
+
+@inner
+def set_stored_taint(code, row, k, shadow, wave):
+    """Look up what a store moves; source k is its data. Returns lanes in which any of it is tainted."""
+    size, taint = np.int64(code[row, BYTES]), np.int64(0)
+    first = 1 if size < 4 and np.int64(code[row, FLAGS]) & FLAG_HIGH else 0
+    for h in range(max(size >> 1, np.int64(1))):
+        shadow.moved_taint[1, h] = half_taint(code, row, k, first + h, shadow, wave)
+        taint |= shadow.moved_taint[1, h]
+    return taint
+
+
+@inner
+def add_loaded_taint(shadow, lane, undefined):
+    """Note the halves, a bit each, that a lane loads and nothing defined."""
+    for h in range(MOST_HALVES):
+        shadow.moved_taint[0, h] |= ((undefined >> h) & 1) << lane
+
+
+@inner
+def set_loaded_taint(code, row, shadow, wave, exec_mask):
+    """Move the noted taint to the registers that a load writes, or an atomic that returns the old value."""
+    register, flags = np.int64(code[row, DESTINATION]), np.int64(code[row, FLAGS])
+    words = np.int64(code[row, DESTINATION_MODE]) & 0x3F
+    loaded = shadow.moved_taint[0]
+    if code[row, BYTES] >= 4:
+        for h in range(2 * words):
+            set_taint(shadow, wave, register, h, exec_mask, loaded[h])
+        return
+    set_taint(shadow, wave, register, 1 if flags & FLAG_HIGH else 0, exec_mask, loaded[0])
+    if flags & (FLAG_LOW | FLAG_HIGH) == 0:
+        set_taint(shadow, wave, register, 1, exec_mask, loaded[0] if flags & FLAG_SIGNED else np.int64(0))
 
 
 @inner
@@ -854,9 +953,10 @@ def check_local(code, row, R, lds, shadow, wave, exec_mask, group):
         shadow.conflicts[row] += bank_conflicts(code, row, R, shadow, exec_mask)
     tracked = shadow.touched.shape[0] > 0
     pieces = 2 if flags & FLAG_PAIR else 1
-    words = max(size >> 2, np.int64(1))
+    halves = max(size >> 1, np.int64(1))
     alignment = (size & -size) - 1
-    loaded0 = loaded1 = loaded2 = loaded3 = np.int64(0)
+    loaded, stored = shadow.moved_taint[0], shadow.moved_taint[1]
+    loaded[:] = 0
     for piece in range(pieces):
         offset = np.int64(code[row, OFFSET1 if piece else OFFSET])
         for lane in range(64):
@@ -870,60 +970,38 @@ def check_local(code, row, R, lds, shadow, wave, exec_mask, group):
             if tracked:
                 touch_local(shadow, row, wave, lane, at, size, access, group)
             if kind != WRITE:
-                undefined = undefined_words(shadow, at, size) << (piece * words)
+                undefined = undefined_halves(shadow, at, size) << (piece * halves)
                 if undefined:
-                    bit = np.int64(1) << lane
-                    loaded0 |= bit if undefined & 1 else 0
-                    loaded1 |= bit if undefined & 2 else 0
-                    loaded2 |= bit if undefined & 4 else 0
-                    loaded3 |= bit if undefined & 8 else 0
+                    add_loaded_taint(shadow, lane, undefined)
         if is_load:
             continue
-        # An atomic's result depends on every operand and on what was there; it is as junk as any of them.
-        junk0, junk1, junk2, junk3 = loaded0 | loaded1, loaded0 | loaded1, np.int64(0), np.int64(0)
-        first = 1 if kind == ATOMIC else 1 + piece
-        last = 2 if kind == ATOMIC else 1 + piece
-        for k in range(first, last + 1):
-            if code[row, SOURCE + k] >= SCALAR:
-                junk0 |= source_taint(code, row, k, 1, shadow, wave)
-            elif code[row, SOURCE + k] >= 0:
-                data = shadow.taint[wave, np.int64(code[row, SOURCE + k]) :]
-                junk0 |= data[0]
-                junk1 |= data[1] if words > 1 else np.int64(0)
-                junk2 |= data[2] if words > 2 else np.int64(0)
-                junk3 |= data[3] if words > 3 else np.int64(0)
+        junk = set_stored_taint(code, row, 1 + piece, shadow, wave)
         if kind == ATOMIC:
-            junk0 |= junk1
-            junk1 = junk0
-        any_junk = (junk0 | junk1 | junk2 | junk3) & exec_mask
+            # Its result depends on every operand and on what was there; it is as junk as any of them.
+            if code[row, SOURCE + 2] >= 0:
+                junk |= source_taint(code, row, 2, size >> 2, shadow, wave)
+            for h in range(halves):
+                junk |= loaded[h]
+            stored[:] = junk
+        junk &= exec_mask
         for lane in range(64):
             if not (exec_mask >> lane) & 1:
                 continue
             at = offset + np.int64(R[address * 64 + lane])
             if at + size > lds.size:
                 continue
-            if not (any_junk >> lane) & 1 and (at | size) & 3 == 0:
+            if not (junk >> lane) & 1 and (at | size) & 3 == 0:
                 for w in range(size >> 2):
                     shadow.local_words[(at >> 2) + w] = 0x01010101
                 continue
             for i in range(size):
-                junk = junk0 if i < 4 else (junk1 if i < 8 else (junk2 if i < 12 else junk3))
-                shadow.local_defined[at + i] = 0 if (junk >> lane) & 1 else 1
+                shadow.local_defined[at + i] = 0 if (stored[i >> 1] >> lane) & 1 else 1
     if register < 0:
         return
     if transfer == TRANSFER_TRANSPOSE:
         taint_transpose(code, row, R, lds, shadow, wave, exec_mask)
-        return
-    if flags & (FLAG_LOW | FLAG_HIGH):
-        loaded0 |= shadow.taint[wave, register]
-    words = np.int64(code[row, DESTINATION_MODE]) & 0x3F
-    set_taint(shadow, wave, register, 1, exec_mask, loaded0)
-    if words > 1:
-        set_taint(shadow, wave, register + 1, 1, exec_mask, loaded1)
-    if words > 2:
-        set_taint(shadow, wave, register + 2, 1, exec_mask, loaded2)
-    if words > 3:
-        set_taint(shadow, wave, register + 3, 1, exec_mask, loaded3)
+    else:
+        set_loaded_taint(code, row, shadow, wave, exec_mask)
 
 
 # ---------------------------------------------------------------- global memory
@@ -972,12 +1050,12 @@ def touch_global(shadow, row, wave, lane, address, at, size, kind, group):
 
 @inner
 def undefined_bytes(shadow, at, size):
-    """Bit w is set if any byte of word w of the arena bytes [at, at + size) is undefined."""
+    """Bit h is set if any byte of half h of the arena bytes [at, at + size) is undefined."""
     bits = np.int64(0)
     if shadow.lines[at >> LINE] | shadow.lines[(at + size - 1) >> LINE]:
         for i in range(size):
             if shadow.state[at + i] == UNDEFINED:
-                bits |= np.int64(1) << (i >> 2)
+                bits |= np.int64(1) << (i >> 1)
     return bits
 
 
@@ -985,35 +1063,30 @@ def undefined_bytes(shadow, at, size):
 def check_private(code, literals, row, R, S, shadow, wave, exec_mask):
     """Scratch: every lane has bytes of its own."""
     flags, size = np.int64(code[row, FLAGS]), np.int64(code[row, BYTES])
-    register, is_load = np.int64(code[row, DESTINATION]), code[row, TRANSFER] == TRANSFER_LOAD
-    defined = shadow.private_defined[wave]
+    is_load = code[row, TRANSFER] == TRANSFER_LOAD
+    defined, loaded, stored = shadow.private_defined[wave], shadow.moved_taint[0], shadow.moved_taint[1]
     private = defined.size >> 6
-    words = max(size >> 2, np.int64(1))
-    for w in range(words):
-        taint = np.int64(0)
-        stored = source_taint(code, row, 3, words, shadow, wave) if not is_load else np.int64(0)
-        if not is_load and code[row, SOURCE + 3] < SCALAR:
-            stored = shadow.taint[wave, np.int64(code[row, SOURCE + 3]) + w]
-        for lane in range(64):
-            if not (exec_mask >> lane) & 1:
-                continue
-            at = np.int64(code[row, OFFSET])
-            if flags & FLAG_SADDR:
-                at += scalar_source(S, code, literals, row, 1)
-            if code[row, SOURCE] >= 0:
-                at += np.int64(R[np.int64(code[row, SOURCE]) * 64 + lane])
-            if at < 0 or at + size > private:
-                continue  # the access itself faults
-            at += lane * private + 4 * w
-            for i in range(min(size, np.int64(4))):
-                if not is_load:
-                    defined[at + i] = 0 if (stored >> lane) & 1 else 1
-                elif not defined[at + i]:
-                    taint |= np.int64(1) << lane
-        if is_load:
-            if flags & (FLAG_LOW | FLAG_HIGH):
-                taint |= shadow.taint[wave, register]
-            set_taint(shadow, wave, register + w, 1, exec_mask, taint)
+    loaded[:] = 0
+    if not is_load:
+        set_stored_taint(code, row, 3, shadow, wave)
+    for lane in range(64):
+        if not (exec_mask >> lane) & 1:
+            continue
+        at = np.int64(code[row, OFFSET])
+        if flags & FLAG_SADDR:
+            at += scalar_source(S, code, literals, row, 1)
+        if code[row, SOURCE] >= 0:
+            at += np.int64(R[np.int64(code[row, SOURCE]) * 64 + lane])
+        if at < 0 or at + size > private:
+            continue  # the access itself faults
+        at += lane * private
+        for i in range(size):
+            if not is_load:
+                defined[at + i] = 0 if (stored[i >> 1] >> lane) & 1 else 1
+            elif not defined[at + i]:
+                loaded[i >> 1] |= np.int64(1) << lane
+    if is_load:
+        set_loaded_taint(code, row, shadow, wave, exec_mask)
 
 
 @inner
@@ -1031,7 +1104,9 @@ def check_global(code, literals, row, R, S, lds, memory, shadow, wave, exec_mask
     for k in range(1, 3):
         if code[row, SOURCE + k] >= SCALAR:
             bad |= source_taint(code, row, k, np.int64(code[row, SOURCE_MODE + k]) & 0x3F, shadow, wave)
-    if not is_load and not is_scratch:
+    if kind == WRITE and not is_scratch:
+        bad |= set_stored_taint(code, row, 3, shadow, wave)
+    elif kind == ATOMIC:
         bad |= source_taint(code, row, 3, np.int64(code[row, SOURCE_MODE + 3]) & 0x3F, shadow, wave)
     if to_lds and shadow.scalar_taint[wave, M0]:
         bad = ALL
@@ -1041,9 +1116,7 @@ def check_global(code, literals, row, R, S, lds, memory, shadow, wave, exec_mask
     if is_scratch:
         check_private(code, literals, row, R, S, shadow, wave, exec_mask)
         return
-    words = np.int64(code[row, DESTINATION_MODE]) & 0x3F
-    if register >= 0 and flags & (FLAG_LOW | FLAG_HIGH) == 0:
-        set_taint(shadow, wave, register, words, exec_mask, np.int64(0))
+    shadow.moved_taint[0, :] = 0
     alignment = min(size, np.int64(4)) - 1
     base = np.uint64(max(address_register, np.int64(0)) * 64)
     last = -1
@@ -1067,12 +1140,10 @@ def check_global(code, literals, row, R, S, lds, memory, shadow, wave, exec_mask
             if to + size <= lds.size:
                 touch_local(shadow, row, wave, lane, to, size, DMA, group)
                 for i in range(size):
-                    shadow.local_defined[to + i] = 0 if (undefined >> (i >> 2)) & 1 else 1
+                    shadow.local_defined[to + i] = 0 if (undefined >> (i >> 1)) & 1 else 1
             continue
-        if undefined and register >= 0:
-            for w in range(words):
-                if kind == ATOMIC or (undefined >> w) & 1:
-                    shadow.taint[wave, register + w] |= np.int64(1) << lane
+        if undefined:
+            add_loaded_taint(shadow, lane, undefined if is_load else ALL)
         if kind == READ:
             continue
         for byte in range(at, at + size):
@@ -1080,6 +1151,8 @@ def check_global(code, literals, row, R, S, lds, memory, shadow, wave, exec_mask
                 report(shadow, DOUBLE_WRITE, row, wave, lane, address, group)
             # An atomic on junk leaves junk.
             shadow.state[byte] = UNDEFINED if undefined else WRITTEN
+    if register >= 0:
+        set_loaded_taint(code, row, shadow, wave, exec_mask)
 
 
 @inner
@@ -1114,7 +1187,8 @@ def check_scalar_load(code, literals, row, S, memory, shadow, wave, group):
         touch_global(shadow, row, wave, 0, address, at, valid, READ, group)
         undefined = undefined_bytes(shadow, at, valid)
     for w in range(size >> 2):
-        shadow.scalar_taint[wave, destination + w] = ALL32 if (undefined >> w) & 1 else 0
+        low, high = (undefined >> (2 * w)) & 1, (undefined >> (2 * w + 1)) & 1
+        shadow.scalar_taint[wave, destination + w] = low * LOW_BITS | high * HIGH_BITS
 
 
 # ---------------------------------------------------------------- every row
