@@ -299,6 +299,7 @@ def test_bad_usage(
 
 
 NOT_IMPORTED = "--kernel: module broken cannot be imported:"
+NOT_BUILT = f"kernel: cannot be built for {NAMED.name}:"
 
 
 @pytest.mark.parametrize(
@@ -306,8 +307,8 @@ NOT_IMPORTED = "--kernel: module broken cannot be imported:"
     [
         ("def build(", f"{NOT_IMPORTED} SyntaxError: '(' was never closed (broken.py, line 1)"),
         ("\nraise OSError('no')", f"{NOT_IMPORTED} OSError: no (broken.py, line 2)"),
-        ("def build(**sizes):\n    return sizes['x']", "kernel: cannot be built: KeyError: 'x' (broken.py, line 2)"),
-        ("from os import getcwd as build", "kernel: cannot be built: TypeError: "),
+        ("def build(**sizes):\n    return sizes['x']", f"{NOT_BUILT} KeyError: 'x' (broken.py, line 2)"),
+        ("from os import getcwd as build", f"{NOT_BUILT} TypeError: "),
     ],
 )
 def test_a_builder_that_fails_is_one_line_with_the_place(
@@ -329,7 +330,7 @@ def test_a_kernel_that_does_not_compile_is_one_line_with_the_place(
     (folder / "uncompiled.py").write_text(source)
     refused = usage_error(capsys, "check", NAMED.name, "--kernel", "uncompiled:build_tq_decode_module")
     where = f"(uncompiled.py, line {line})"
-    assert refused == f"tqgate: error: kernel: cannot be built: NameError: name 'absent' is not defined {where}"
+    assert refused == f"tqgate: error: {NOT_BUILT} NameError: name 'absent' is not defined {where}"
 
 
 def test_a_listing_needs_names_and_has_to_be_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

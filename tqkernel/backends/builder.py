@@ -70,7 +70,7 @@ class BuilderBackend(EmulatorBackend):
             except Exception as error:
                 code = getattr(inspect.unwrap(self._builder), "__code__", None)
                 why = blamed(error, code.co_filename if code else "")
-                raise KernelError(f"kernel: cannot be built: {why}") from error
+                raise KernelError(f"kernel: cannot be built for {case.name}: {why}") from error
         return self._compiled[key].kernel(case, self._named)
 
     def _built(self, parameters: Mapping[str, Any], case: Case) -> _Compiled:
