@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tqkernel.backends import Backend, RunError
+from tqkernel.backends import Backend, FindingsError, RunError
 from tqkernel.backends.emulator import EmulatorBackend
 from tqkernel.gate import compare, oracle
 from tqkernel.parting import Wave, shrink
@@ -17,9 +17,9 @@ from tqref import Case, Partials, Profile
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A case on which a kernel differs or stops, and what was learnt of it.
+    """A case on which a kernel differs or stops or is found wrong, and what was learnt of it.
 
-    verdict: with its parting and notes. expected, actual: what oracle and kernel write, None for a kernel that stops.
+    verdict: with its parting and notes. expected, actual: what oracle and kernel write, None where no bit differs.
     strict: see `compare`. wave: recorded on the emulator, None on other backends. saved: the file of the smaller case,
     if one was written. commands: what shows the failure again.
     """
@@ -57,7 +57,7 @@ def explain(
     )
     try:
         if verdict.first is not None:
-            failure = replace(failure, actual=backend.run(case, hw_v_transpose, profile))
+            failure = replace(failure, actual=_run(failure, backend, case))
         if isinstance(backend, EmulatorBackend):
             return _explained(failure, derived, backend, save)
     except Exception as error:  # of whatever kind: the verdict stands, and the next case is due
@@ -77,13 +77,28 @@ def _explained(failure: Failure, derived: Partials, backend: EmulatorBackend, sa
         failure = _with_parting(failure, first, backend)
 
     def fails(case: Case) -> bool:
-        try:
-            actual = backend.run(case, failure.hw_v_transpose, profile)
-        except RunError:
-            return first is None
-        return first is not None and compare(oracle(case, profile), actual).bits_differing > 0
+        if first is None:
+            return _stops(failure, backend, case)
+        return compare(oracle(case, profile), _run(failure, backend, case)).bits_differing > 0
 
     return failure if save is None else _with_smaller_case(failure, shrink(failure.case, waves, fails), save)
+
+
+def _run(failure: Failure, backend: Backend, case: Case) -> Partials:
+    """What the kernel writes, whatever the sanitizer finds."""
+    try:
+        return backend.run(case, failure.hw_v_transpose, failure.profile)
+    except FindingsError as found:
+        return found.partials
+
+
+def _stops(failure: Failure, backend: Backend, case: Case) -> bool:
+    """Whether the kernel stops, or the sanitizer finds something."""
+    try:
+        backend.run(case, failure.hw_v_transpose, failure.profile)
+    except RunError:
+        return True
+    return False
 
 
 _NAN_BITS = "only bits of NaNs differ, which count because of --strict"

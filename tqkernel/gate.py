@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tqkernel.backends import Backend, RunError
+from tqkernel.backends import Backend, FindingsError, RunError
 from tqkernel.bits import bit_patterns, differing_bits, distance, distances
 from tqkernel.verdict import Difference, Verdict
 from tqref import DEFAULT_PROFILE, Case, Partials, Profile, attention, combine, decode
@@ -40,15 +40,18 @@ def run_case(
     """
     start = time.perf_counter()
     expected = oracle(case, profile) if expected is None else expected
-    differences = Comparison()
-    max_error, error = np.nan, None
+    actual, error = None, None
+    findings: tuple[str, ...] = ()
     try:
         actual = backend.run(case, hw_v_transpose, profile)
+    except FindingsError as found:
+        actual, findings = found.partials, found.findings
     except RunError as failure:
-        differing, error = _num_bits(expected), str(failure)
+        error = str(failure)
+    if actual is None:
+        comparison, max_error = Comparison(bits_differing=_num_bits(expected)), np.nan
     else:
-        differences = compare(expected, actual, strict=strict)
-        differing = differences.bits_differing
+        comparison = compare(expected, actual, strict=strict)
         with np.errstate(all="ignore"):
             max_error = largest_error(combine(actual), attention(case))
     return Verdict(
@@ -56,14 +59,15 @@ def run_case(
         tokens=int(case.seq_lens.sum(dtype=np.int64)),
         partitions=case.num_partitions,
         bits_compared=_num_bits(expected),
-        bits_differing=differing,
-        first=differences.first,
-        worst_ulps=differences.worst_ulps,
+        bits_differing=comparison.bits_differing,
+        first=comparison.first,
+        worst_ulps=comparison.worst_ulps,
         max_error=max_error,
         seconds=time.perf_counter() - start,
         backend=backend.name,
         profile=profile.key,
         error=error,
+        findings=findings,
     )
 
 

@@ -45,11 +45,12 @@ def write_page(folder: Path, verdicts: Sequence[Verdict], failures: Sequence[Fai
     failed = sum(not verdict.ok for verdict in verdicts)
     all_cases = "1 case" if len(verdicts) == 1 else f"{len(verdicts)} cases"
     outcome = f"{failed} of {all_cases} FAILED" if failed else f"{all_cases} ok"
-    stopped = {verdict.name: verdict for verdict in verdicts if verdict.error is not None}
-    sections += map(_stopped, stopped.values())
+    told = [verdict for verdict in verdicts if verdict.error is not None or verdict.findings]
+    others = {verdict.name: verdict for verdict in told if verdict.name not in explained}
+    sections += map(_told, others.values())
     unexplained = failed - len(sections)
     note = "<p>The first of each kind that differs is explained below.</p>" if unexplained and explained else ""
-    body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, explained | stopped), *sections])
+    body = "\n".join([_header(outcome, verdicts), note, _verdicts(verdicts, explained | others), *sections])
     path = folder / PAGE
     path.write_text(_PAGE.format(title=f"tqgate: {outcome}", style=_STYLE, body=body), encoding="utf-8")
     return path
@@ -115,7 +116,8 @@ def _verdicts(verdicts: Sequence[Verdict], explained: Container[str]) -> str:
     for verdict in sorted(verdicts, key=lambda verdict: verdict.ok):
         name = _text(verdict.name)
         link = f'<a href="#{name}">{name}</a>' if verdict.name in explained else name
-        outcome = "ok" if verdict.ok else "stopped" if verdict.error is not None else "differs"
+        wrong = "stopped" if verdict.error is not None else "differs" if verdict.bits_differing else "unsound"
+        outcome = "ok" if verdict.ok else wrong
         badge = f'<span class="{"ok" if verdict.ok else "bad"}">{outcome}</span>'
         numbers = [f"{verdict.bits_differing:,}", f"{verdict.worst_ulps:,}", f"{verdict.max_error:.1e}"]
         rows.append([link, badge, *numbers, f"{verdict.tokens:,}"])
@@ -140,6 +142,7 @@ def _failure(failure: Failure, folder: Path) -> str:
     found = differences(failure.expected, failure.actual, strict=failure.strict)
     parts = [
         _summary(failure, found),
+        _findings(verdict),
         _parting(failure, folder),
         f'<div class="figures">{"".join(_figures(failure, folder))}<div>{_involved(failure)}</div></div>',
         _disagreeing(found),
@@ -149,12 +152,17 @@ def _failure(failure: Failure, folder: Path) -> str:
     return f'<section id="{name}"><h2>{name}</h2>\n' + "\n".join(filter(None, parts)) + "</section>"
 
 
-def _stopped(verdict: Verdict) -> str:
-    """A kernel that did not finish wrote nothing to look into."""
+def _told(verdict: Verdict) -> str:
+    """Where there are no differing bits to look into: why the kernel stopped, or what the sanitizer found."""
     name = _text(verdict.name)
+    stopped = "" if verdict.error is None else f"<h3>The kernel stopped</h3><p>{_text(verdict.error)}</p>"
     notes = "".join(f"<p>{_text(note)}</p>" for note in verdict.notes)
-    error = _text(verdict.error).replace("\n", "<br>")
-    return f'<section id="{name}"><h2>{name}</h2>\n<h3>The kernel stopped</h3><p>{error}</p>{notes}</section>'
+    return f'<section id="{name}"><h2>{name}</h2>\n{stopped}{_findings(verdict)}{notes}</section>'
+
+
+def _findings(verdict: Verdict) -> str:
+    lines = "".join(f"<p>{_text(finding)}</p>" for finding in verdict.findings)
+    return f"<h3>The sanitizer found</h3>{lines}" if lines else ""
 
 
 def _summary(failure: Failure, found: Sequence[Difference]) -> str:

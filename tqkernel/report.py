@@ -77,7 +77,8 @@ def _explanation(verdict: Verdict) -> list[str]:
         what, *instruction = verdict.parting.lines()
         lines += [f"parts: {what}", *(f"       {line}" for line in instruction)]
     worst = [f"worst: {verdict.worst_ulps} ulp apart"] if verdict.worst_ulps else []
-    return [*lines, *worst, *verdict.notes]
+    findings = [f"sanitizer: {finding}" for finding in verdict.findings]
+    return [*lines, *worst, *findings, *verdict.notes]
 
 
 @dataclass
@@ -125,6 +126,7 @@ def _case_record(verdict: Verdict) -> dict[str, Any]:
         "seconds": round(verdict.seconds, 4),
         "first": None if verdict.first is None else _difference_record(verdict.first),
         "error": verdict.error,
+        "findings": list(verdict.findings),
         "parting": None if verdict.parting is None else _parting_record(verdict.parting),
         "notes": list(verdict.notes),
     }
@@ -183,9 +185,11 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def summary(verdict: Verdict) -> str:
-    """One line: the case, and how much differs or why the kernel stopped."""
+    """One line: the case, and how much differs, why the kernel stopped or what the sanitizer found first."""
     if verdict.error is not None:
         return f"{verdict.name}: kernel stopped: {verdict.error}"
+    if verdict.findings and not verdict.bits_differing:
+        return f"{verdict.name}: sanitizer: {verdict.findings[0]}"
     return f"{verdict.name}: {verdict.bits_differing} of {verdict.bits_compared} bits differ"
 
 

@@ -91,6 +91,7 @@ class Verdict:
     max_error       largest absolute difference between the kernel's combined output and float64 attention;
                     infinite where only one of the two is a NaN, NaN when the kernel did not finish
     seconds         wall time of oracle, kernel and comparison
+    findings        what the sanitizer found, a line each
     parting         where, inside the wave of `first`, kernel and oracle part, if that was looked for and found
     notes           what more is known, a line each
     """
@@ -107,10 +108,11 @@ class Verdict:
     backend: str
     profile: str
     error: str | None = None
+    findings: tuple[str, ...] = ()
     parting: Parting | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether not one bit differs."""
-        return self.bits_differing == 0 and self.error is None
+        """Whether not one bit differs, and the sanitizer, if it watched, found nothing."""
+        return self.bits_differing == 0 and self.error is None and not self.findings

@@ -358,8 +358,15 @@ def test_sanitize_fails_a_kernel_whose_bits_are_right(
     arguments = ["check", "ragged_qg8_bs16_hwtr", "--listing", str(hasty)]
     assert main(arguments) == 0
     capsys.readouterr()
-    assert main([*arguments, "--sanitize"]) == 1
-    assert "wait: line " in capsys.readouterr().out
+    results = tmp_path / "results.json"
+    assert main([*arguments, "--sanitize", "--save", str(tmp_path / "saved"), "--json", str(results)]) == 1
+    printed = capsys.readouterr().out
+    assert "    sanitizer: wait: line " in printed and "kernel stopped" not in printed
+    assert "FAILED: 1 of 1 cases, 0 of 912384 bits differ" in printed
+    assert "shrunk to " in printed and (tmp_path / "saved" / "ragged_qg8_bs16_hwtr.npz").exists()
+    (case,) = json.loads(results.read_text())["cases"]
+    assert case["bits_differing"] == 0 and case["error"] is None
+    assert case["findings"] and all(finding.startswith("wait: ") for finding in case["findings"])
 
 
 def test_sanitize_finds_nothing_in_the_decode_kernel() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tqkernel
-from tqkernel.backends import POISON_BYTE, RunError, poisoned_outputs
+from tqkernel.backends import POISON_BYTE, FindingsError, RunError, poisoned_outputs
 from tqkernel.gate import compare, largest_error, run_case
 from tqref import DEFAULT_PROFILE, Case, Partials, Profile, decode
 
@@ -182,6 +182,15 @@ def test_a_fault_is_a_verdict_with_every_bit_differing(case: Case) -> None:
     assert verdict.error == "read outside every allocation"
     assert verdict.bits_differing == verdict.bits_compared > 0
     assert np.isnan(verdict.max_error)
+
+
+def test_findings_fail_a_case_and_its_bits_are_compared(case: Case) -> None:
+    def find(partials: Partials) -> Partials:
+        raise FindingsError(["race: line 7", "wait: line 9"], partials)
+
+    verdict = run_case(case, True, FakeBackend(find))
+    assert not verdict.ok and verdict.error is None and verdict.bits_differing == 0
+    assert verdict.findings == ("race: line 7", "wait: line 9") and verdict.max_error < 1
 
 
 def test_other_errors_are_not_swallowed(case: Case) -> None:

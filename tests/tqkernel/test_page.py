@@ -247,9 +247,11 @@ def test_failures_come_first_and_the_rest_can_be_unfolded(tmp_path: Path) -> Non
     good = Verdict("good", 1, 1, 32, 0, None, 0, 0.0, 0.1, "emulator", "cdna3@1")
     verdicts = [replace(good, name=f"good_{number}") for number in range(page.MOST_VERDICTS + 7)]
     bad = replace(good, name="bad", bits_differing=32, error="memory fault at <s0>", notes=("replay it: so",))
-    path = page.write_page(tmp_path, [*verdicts, bad], [])
-    shown, _, rest = parsed(path).text.partition("8 more")
+    unsound = replace(good, name="unsound_one", findings=("race: line 12",))
+    path = page.write_page(tmp_path, [*verdicts, unsound, bad], [])
+    shown, _, rest = parsed(path).text.partition("9 more")
     assert 0 < shown.index("bad") < shown.index("good_0")
+    assert "The sanitizer found" in rest and "race: line 12" in rest
     assert "good_12" not in shown and "good_12" in rest and "good_18" in rest
     assert ("href", "#bad") in parsed(path).attributes and ("id", "bad") in parsed(path).attributes
     assert "The kernel stopped" in rest and "memory fault at <s0>" in rest and "replay it: so" in rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,18 @@ As bf16 and as f32 it is a tiny negative number: not what a decode writes, nor a
 
 class RunError(RuntimeError):
     """The kernel did not run to its end: a memory fault, or an instruction nobody knows."""
+
+
+class FindingsError(RunError):
+    """The kernel ran to its end, but the sanitizer found what no correct kernel does.
+
+    findings: a line each. partials: what the kernel wrote.
+    """
+
+    def __init__(self, findings: Sequence[str], partials: Partials) -> None:
+        super().__init__("\n".join(findings))
+        self.findings = tuple(findings)
+        self.partials = partials
 
 
 class KernelError(ValueError):
@@ -48,7 +61,7 @@ class Backend(Protocol):
         """Run the kernel variant that `case` and `hw_v_transpose` name, and return what it wrote.
 
         `profile` is the arithmetic of the chip where the backend has to imitate it; silicon has its own.
-        Raises RunError when the kernel does not finish.
+        Raises RunError when the kernel does not finish, FindingsError when it does and is found wrong all the same.
         """
         ...
 

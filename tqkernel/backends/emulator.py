@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tqkernel.backends import POISON_BYTE, KernelError, RunError, input_arrays, poisoned_outputs
+from tqkernel.backends import (
+    POISON_BYTE,
+    FindingsError,
+    KernelError,
+    RunError,
+    input_arrays,
+    poisoned_outputs,
+)
 from tqkernel.compile import compile_listing
 from tqkernel.gfx950 import (
     Fault,
@@ -81,9 +88,8 @@ class EmulatorBackend:
         arguments: the listings' arguments in order; by default the decode kernel's or, where those do not fit, its
             pointers alone.
         row_limit: instructions of one workgroup after which it is taken never to end, a RunError.
-        sanitize: also watch for what no correct kernel does, see `tqkernel.gfx950.sanitize`; it is a RunError
-            with a line for each finding, up to MOST_FINDINGS, that begins with its kind. On one thread, and about
-            twice as slow.
+        sanitize: also watch for what no correct kernel does, see `tqkernel.gfx950.sanitize`; it is a FindingsError
+            with up to MOST_FINDINGS lines that begin with their kinds. On one thread, and about twice as slow.
         poison: 32-bit pattern that registers and LDS start with.
         output_poison: byte that the outputs are full of before a run.
     """
@@ -123,7 +129,7 @@ class EmulatorBackend:
             case, hw_v_transpose, profile, threads=self._threads, sanitize=self._sanitize
         )
         if run.findings:
-            raise RunError("\n".join(map(str, run.findings[:MOST_FINDINGS])))
+            raise FindingsError(list(map(str, run.findings[:MOST_FINDINGS])), partials)
         return partials
 
     def execute(self, case: Case, hw_v_transpose: bool, profile: Profile) -> Run:
