@@ -210,7 +210,8 @@ def _kernel_arguments(options: argparse.Namespace) -> list[str]:
     named = [(name, getattr(options, name)) for name in ("kernel", "listing", "arguments")]
     arguments = [part for name, value in named if value is not None for part in (f"--{name}", value)]
     backend = [] if options.backend == "emulator" else ["--backend", options.backend]
-    return [*backend, *arguments, *(["--strict"] if options.strict else [])]
+    flags = [f"--{name}" for name in ("strict", "sanitize") if getattr(options, name)]
+    return [*backend, *arguments, *flags]
 
 
 def require_writable(option: str, path: Path) -> None:
