@@ -98,12 +98,7 @@ def _add_check(commands: Any) -> None:
         "names", nargs="*", metavar="NAME", help="case names or globs such as 'ragged_*'; default: all"
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cases and stop")
-    parser.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default=DEFAULT_PROFILE.name,
-        help="the chip's numerics profile (default: %(default)s)",
-    )
+    runner.add_profile(parser)
     runner.add_options(parser)
     parser.set_defaults(run=_check)
 
@@ -116,7 +111,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.listing and not options.names:
         raise UsageError("--listing: name the cases of the variant it is, such as '*_qg8_bs16_hwtr'")
     profile = PROFILES[options.profile]
-    named = [] if profile == DEFAULT_PROFILE else ["--profile", profile.name]
+    named = runner.profile_arguments(profile)
     tasks = [
         runner.Task(
             case.name, case.build, case.variant.hw_v_transpose, profile, ["check", case.name, *named]

@@ -456,12 +456,7 @@ def _add_replay(commands: Any) -> None:
         help="how values are transposed: through a copy in LDS, by hardware, or one after the other "
         "(default: %(default)s)",
     )
-    parser.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default=DEFAULT_PROFILE.name,
-        help="the chip's numerics profile, for saved cases; fixtures name theirs (default: %(default)s)",
-    )
+    runner.add_profile(parser, ", for saved cases; fixtures name theirs")
     runner.add_options(parser)
     parser.set_defaults(run=_replay)
 
@@ -480,12 +475,7 @@ def _add_record(commands: Any) -> None:
     )
     parser.add_argument("--all", action="store_true", help="every case of record --list")
     parser.add_argument("--list", action="store_true", help="print the names of the fixtures' cases and stop")
-    parser.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default=DEFAULT_PROFILE.name,
-        help="the chip's numerics profile (default: %(default)s)",
-    )
+    runner.add_profile(parser)
     parser.add_argument("--accept", action="store_true", help="replace fixtures of the same name")
     _add_folder(parser)
     parser.set_defaults(run=_record)

@@ -25,7 +25,7 @@ from tqkernel.gate import run_case
 from tqkernel.plan import KERNEL_ARGUMENTS
 from tqkernel.report import Progress, Table, as_json, as_junit
 from tqkernel.verdict import Verdict
-from tqref import DEFAULT_PROFILE, Case, Partials, Profile
+from tqref import DEFAULT_PROFILE, PROFILES, Case, Partials, Profile
 
 STANDARD_OUTPUT = "-"
 FAILURES = "tqgate-failures"
@@ -72,6 +72,16 @@ def reason(error: OSError | UnicodeDecodeError, path: str | Path = "") -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"{path}: expected a text in UTF-8, got other bytes"
     return f"{error.filename or path}: {error.strerror or error}"
+
+
+def add_profile(parser: argparse.ArgumentParser, use: str = "") -> None:
+    """The option that names a profile; `use` says what for, if not for all."""
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default=DEFAULT_PROFILE.name,
+        help=f"the chip's numerics profile{use} (default: %(default)s)",
+    )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -196,13 +206,17 @@ def _explained(task: Task, verdict: Verdict, backend: Backend, options: argparse
     )
     kernel = _kernel_arguments(options)
     transpose = "hwtr" if task.hw_v_transpose else "swtr"
-    profile = [] if task.profile == DEFAULT_PROFILE else ["--profile", task.profile.name]
-    replay = ["replay", str(failure.saved), "--transpose", transpose, *profile]
+    replay = ["replay", str(failure.saved), "--transpose", transpose, *profile_arguments(task.profile)]
     return with_commands(
         failure,
         again=shlex.join(["tqgate", *task.command, *kernel]),
         replay=shlex.join(["tqgate", *replay, *kernel]),
     )
+
+
+def profile_arguments(profile: Profile) -> list[str]:
+    """What of a command line says which profile it is."""
+    return [] if profile == DEFAULT_PROFILE else ["--profile", profile.name]
 
 
 def _kernel_arguments(options: argparse.Namespace) -> list[str]:
