@@ -105,17 +105,20 @@ def tq_gate(tq_backend: Backend) -> Callable[..., Verdict]:
     """
 
     def gate(case: NamedCase | Case, hw_v_transpose: bool | None = None, **options: object) -> Verdict:
+        from tqkernel.backends import KernelError
         from tqkernel.gate import run_case
         from tqkernel.report import describe
         from tqref import Case
 
-        if isinstance(case, Case):
-            if hw_v_transpose is None:
-                raise TypeError("hw_v_transpose: expected a bool with a Case, got none")
+        if not isinstance(case, Case):
+            hw_v_transpose = case.variant.hw_v_transpose
+            case = case.build()
+        elif hw_v_transpose is None:
+            raise TypeError("hw_v_transpose: expected a bool with a Case, got none")
+        try:
             verdict = run_case(case, hw_v_transpose, tq_backend, **options)  # type: ignore[arg-type]
-        else:
-            transpose = case.variant.hw_v_transpose
-            verdict = run_case(case.build(), transpose, tq_backend, **options)  # type: ignore[arg-type]
+        except KernelError as error:
+            pytest.fail(f"tqgate: {error}", pytrace=False)
         if not verdict.ok:
             pytest.fail(describe(verdict), pytrace=False)
         return verdict
