@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tqkernel.backends import Backend
     from tqkernel.cases import NamedCase
     from tqkernel.verdict import Verdict
-    from tqref import Case
+    from tqref import Case, Profile
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,14 +101,22 @@ def tq_gate(tq_backend: Backend) -> Callable[..., Verdict]:
 
     It takes a named case, or a `tqref.Case` and `hw_v_transpose`, which of the kernel's two ways to transpose
     values to run; `profile` (a `tqref.Profile`) and `strict` as `tqkernel.gate.run_case` does. It returns the
-    verdict.
+    verdict. On the emulator a failure says where inside the kernel it comes from.
     """
 
-    def gate(case: NamedCase | Case, hw_v_transpose: bool | None = None, **options: object) -> Verdict:
+    def gate(
+        case: NamedCase | Case,
+        hw_v_transpose: bool | None = None,
+        profile: Profile | None = None,
+        strict: bool = False,
+    ) -> Verdict:
         from tqkernel.backends import KernelError
+        from tqkernel.explain import explain
         from tqkernel.gate import run_case
         from tqkernel.report import describe
-        from tqref import Case
+        from tqref import DEFAULT_PROFILE, Case
+
+        profile = profile or DEFAULT_PROFILE
 
         if not isinstance(case, Case):
             hw_v_transpose = case.variant.hw_v_transpose
@@ -116,11 +124,12 @@ def tq_gate(tq_backend: Backend) -> Callable[..., Verdict]:
         elif hw_v_transpose is None:
             raise TypeError("hw_v_transpose: expected a bool with a Case, got none")
         try:
-            verdict = run_case(case, hw_v_transpose, tq_backend, **options)  # type: ignore[arg-type]
+            verdict = run_case(case, hw_v_transpose, tq_backend, profile, strict=strict)
         except KernelError as error:
             pytest.fail(f"tqgate: {error}", pytrace=False)
         if not verdict.ok:
-            pytest.fail(describe(verdict), pytrace=False)
+            explained = explain(verdict, case, hw_v_transpose, tq_backend, profile, strict=strict).verdict
+            pytest.fail(describe(explained), pytrace=False)
         return verdict
 
     return gate

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import tqkernel.decode
 from tqkernel.cases import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -124,6 +125,17 @@ def test_the_decode_kernel_on_the_emulator(run: Run) -> None:
     done = run("--tq-backend", "emulator", "--tq-cases", "far_qg8_bs16_hwtr", test_gate=GATE)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
+
+
+def test_a_failure_says_where_in_the_kernel_it_comes_from(run: Run) -> None:
+    source = Path(tqkernel.decode.__file__).read_text()
+    planted = source.replace("LOG2E = 1.4426950408889634", "LOG2E = 1.4426952")
+    assert planted != source
+    build = ["--tq-kernel", "planted:build_tq_decode_module", "--tq-cases", "far_qg8_bs16_hwtr"]
+    done = run(*build, test_gate=GATE, planted=planted)
+    assert done.returncode == 1
+    assert re.search(r"parts: probability, tile at token \d+, token \d+, row \d: kernel 0x", done.stdout)
+    assert "(planted.py:" in done.stdout and "saved as" not in done.stdout
 
 
 def test_a_kernel_named_in_the_configuration_is_what_runs(run: Run) -> None:
