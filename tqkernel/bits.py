@@ -41,6 +41,11 @@ def describe_bits(bits: int, width: int) -> str:
 _DTYPES = {16: np.uint16, 32: np.uint32}
 
 
+def are_nan(*patterns: int, width: int) -> bool:
+    """Whether all of these bit patterns are NaNs. width: 16 for bfloat16, 32 for float32."""
+    return bool(np.isnan(_values(np.array(patterns, _DTYPES[width]))).all())
+
+
 def distances(expected: NDArray[Any], actual: NDArray[Any]) -> NDArray[np.float64]:
     """How many representable numbers apart bit patterns are, element by element.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tqkernel.backends import Backend, FindingsError, RunError
 from tqkernel.backends.emulator import EmulatorBackend
+from tqkernel.bits import are_nan
 from tqkernel.gate import compare, oracle
 from tqkernel.parting import Wave, shrink
 from tqkernel.verdict import Difference, Verdict
@@ -71,7 +72,8 @@ def _explained(failure: Failure, derived: Partials, backend: EmulatorBackend, sa
     if failure.actual is None or first is None:
         waves = [(sequence, 0) for sequence in np.argsort(failure.case.seq_lens, kind="stable").tolist()]
     elif not compare(derived, failure.actual).bits_differing:
-        return _noted(failure, _NAN_BITS if _both_nan(first) else _STORED_BITS)
+        only_nan = are_nan(first.expected, first.actual, width=first.width)
+        return _noted(failure, _NAN_BITS if only_nan else _STORED_BITS)
     else:
         waves = [(first.sequence, first.head)]
         failure = _with_parting(failure, first, backend)
@@ -144,12 +146,6 @@ def with_commands(failure: Failure, again: str, replay: str) -> Failure:
     if failure.saved is None:
         return replace(failure, commands=(again,))
     return _noted(replace(failure, commands=(again, replay)), f"replay it: {replay}")
-
-
-def _both_nan(difference: Difference) -> bool:
-    infinity = 0x7F80 << (difference.width - 16)
-    sign = 1 << (difference.width - 1)
-    return all(bits & ~sign > infinity for bits in (difference.expected, difference.actual))
 
 
 def _count(number: int, noun: str) -> str:

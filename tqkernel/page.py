@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tqkernel import pictures
-from tqkernel.bits import describe_bits, differing_bits, distances
+from tqkernel.bits import bit_patterns, describe_bits, differing_bits, distances
 from tqkernel.explain import Failure
 from tqkernel.gate import OUTPUTS, differences
 from tqkernel.gfx950 import Program
@@ -323,8 +323,7 @@ def _distances(
     place = first.sequence, first.head
     rows = {}
     for name in OUTPUTS:
-        two = (getattr(side, name)[place] for side in (failure.expected, failure.actual))
-        bits = [part if part.dtype == np.uint16 else part.view(np.uint32) for part in two]
+        bits = [bit_patterns(getattr(side, name)[place]) for side in (failure.expected, failure.actual)]
         rows[name] = distances(*bits).reshape(failure.case.num_partitions, -1).max(axis=1)
     return rows, list(range(failure.case.num_partitions)), "partition", None
 

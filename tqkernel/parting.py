@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tqkernel.backends.emulator import EmulatorBackend
-from tqkernel.bits import distance, distances, ordinal
+from tqkernel.bits import are_nan, distance, distances, ordinal
 from tqkernel.gfx950 import Program
 from tqkernel.gfx950 import encoding as enc
 from tqkernel.gfx950.footprint import instruction_name
@@ -251,8 +251,7 @@ def _wrong_lane(expected: _Expected, actual: Bits) -> tuple[int, int] | None:
         for lane in np.flatnonzero(expected.lanes & (expected.bits != actual)).tolist():
             for half in range(2):
                 want, got = (int(bits[lane]) >> 16 * half & 0xFFFF for bits in (expected.bits, actual))
-                both_nan = (want & 0x7FFF) > 0x7F80 and (got & 0x7FFF) > 0x7F80
-                if want != got and not both_nan:
+                if want != got and not are_nan(want, got, width=16):
                     return lane, half
         return None
     differs = expected.lanes & (_canonical(expected.bits) != _canonical(actual))

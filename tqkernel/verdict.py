@@ -27,11 +27,8 @@ class Difference:
 
     def __str__(self) -> str:
         """E.g. `out[sequence 0, head 1, partition 0, row 3, dim 17]: kernel 0x3f81 (1.0078125), ...`."""
-        axes = {name: getattr(self, name) for name in ("sequence", "head", "partition", "row", "dim")}
-        where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
-        kernel, oracle = (describe_bits(bits, self.width) for bits in (self.actual, self.expected))
-        distance = "" if self.ulps is None else f", {self.ulps} ulp apart"
-        return f"{self.output}[{where}]: kernel {kernel}, oracle {oracle}{distance}"
+        where = _where(self, "sequence", "head", "partition", "row", "dim")
+        return f"{self.output}[{where}]: {_values(self)}"
 
     @property
     def width(self) -> int:
@@ -70,12 +67,8 @@ class Parting:
 
     def lines(self) -> list[str]:
         """What differs where, then the instruction behind it, if known: a line each."""
-        axes = {"token": self.token, "row": self.row, "dim": self.dim}
-        where = ", ".join(f"{name} {index}" for name, index in axes.items() if index is not None)
-        kernel = "computes it nowhere" if self.actual is None else describe_bits(self.actual, self.width)
-        apart = "" if self.ulps is None else f", {self.ulps} ulp apart"
-        expected = describe_bits(self.expected, self.width)
-        what = f"{self.stage}, tile at token {self.tile}, {where}: kernel {kernel}, oracle {expected}{apart}"
+        where = _where(self, "token", "row", "dim")
+        what = f"{self.stage}, tile at token {self.tile}, {where}: {_values(self)}"
         behind = f" ({self.source[0]}:{self.source[1]})" if self.source else ""
         return [what, f"line {self.line}: {self.text}{behind}"] if self.line else [what]
 
@@ -116,3 +109,16 @@ class Verdict:
     def ok(self) -> bool:
         """Whether not one bit differs, and the sanitizer, if it watched, found nothing."""
         return self.bits_differing == 0 and self.error is None and not self.findings
+
+
+def _where(place: Difference | Parting, *axes: str) -> str:
+    """Such as `row 3, dim 17`, of the axes that the place has."""
+    indices = {name: getattr(place, name) for name in axes}
+    return ", ".join(f"{name} {index}" for name, index in indices.items() if index is not None)
+
+
+def _values(two: Difference | Parting) -> str:
+    """What the kernel has and what the oracle, and how far they are apart."""
+    kernel = "computes it nowhere" if two.actual is None else describe_bits(two.actual, two.width)
+    apart = "" if two.ulps is None else f", {two.ulps} ulp apart"
+    return f"kernel {kernel}, oracle {describe_bits(two.expected, two.width)}{apart}"

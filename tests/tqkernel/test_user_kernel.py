@@ -249,11 +249,10 @@ def our_fixture(name: str) -> Path:
 
 def test_a_listing_of_tensors_alone_gets_their_shapes(case: Case) -> None:
     """FlyDSL's records of shapes and strides follow the pointers; those of another rank are left zero."""
-    from tqkernel.backends import input_arrays
     from tqkernel.backends.emulator import _pack_arguments, array_shapes
     from tqkernel.gfx950.listing import KernelArgument
 
-    shapes = array_shapes(case, input_arrays(case))
+    shapes = array_shapes(case)
     segment = [
         KernelArgument(0, 8, "global_buffer"), KernelArgument(8, 28, "by_value"),
         KernelArgument(40, 8, "global_buffer"), KernelArgument(48, 40, "by_value"),

@@ -66,16 +66,20 @@ class Backend(Protocol):
         ...
 
 
+def output_shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """Shapes of the kernel's outputs. out: [N, Hk, P, QG, 128]; exp_sums and max_logits: [N, Hk, P, QG]."""
+    rows = (case.num_sequences, case.num_kv_heads, case.num_partitions, case.query_group_size)
+    return {"out": (*rows, HEAD_SIZE), "exp_sums": rows, "max_logits": rows}
+
+
 def poisoned_outputs(case: Case, poison: int = POISON_BYTE) -> dict[str, NDArray[Any]]:
     """The kernel's output arrays by argument name, every byte `poison`.
 
-    out: uint16[N, Hk, P, QG, 128], bfloat16 bits; exp_sums and max_logits: float32[N, Hk, P, QG].
+    Of `output_shapes`; out is uint16, bfloat16 bits, exp_sums and max_logits are float32.
     """
-    rows = (case.num_sequences, case.num_kv_heads, case.num_partitions, case.query_group_size)
     outputs: dict[str, NDArray[Any]] = {
-        "out": np.empty((*rows, HEAD_SIZE), np.uint16),
-        "exp_sums": np.empty(rows, np.float32),
-        "max_logits": np.empty(rows, np.float32),
+        name: np.empty(shape, np.uint16 if name == "out" else np.float32)
+        for name, shape in output_shapes(case).items()
     }
     for output in outputs.values():
         output.view(np.uint8).fill(poison)

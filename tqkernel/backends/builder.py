@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from tqkernel.backends.emulator import (
     EmulatorBackend,
     Kernel,
     array_shapes,
+    inner_strides,
     read_listing,
 )
 from tqkernel.backends.host import HostFunction
@@ -107,10 +107,9 @@ class _Compiled(NamedTuple):
 
     def kernel(self, case: Case, named: Sequence[str] | None) -> Kernel:
         """As launched for a case; `named` are the kernel's arguments where the host code does not tell."""
-        scalars = build_parameters(case, False) | dict.fromkeys(_SEQUENCES, case.num_sequences)
-        shapes = array_shapes(case, poisoned_outputs(case) | input_arrays(case))
-        records = {f"{_RECORD}{name}": (shape, _strides(shape)) for name, (shape, *_) in shapes.items()}
-        given = scalars | records
+        shapes = array_shapes(case).items()
+        records = {f"{_RECORD}{name}": (shape, inner_strides(shape)) for name, (shape, *_) in shapes}
+        given = _sizes(case) | records
         grid, block = self.host.launch_sizes([given.get(slot, slot) for slot in self.slots])
         return Kernel(self.program, named or self._arguments(), grid, block)
 
@@ -127,11 +126,6 @@ class _Compiled(NamedTuple):
 
 
 _RECORD = "record of "
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a contiguous array, in elements, without the last, which is 1."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 1))
 
 
 def _compile(launch: _Launch) -> _Compiled:
@@ -290,6 +284,10 @@ def _stand_ins(case: Case) -> Mapping[str, Any]:
 
     arrays = poisoned_outputs(case) | input_arrays(case)
     tensors = {name: stand_in(array) for name, array in arrays.items()}
-    scalars = build_parameters(case, False) | dict.fromkeys(_SEQUENCES, case.num_sequences)
     kv_cache = torch.empty((1, case.layout.block_bytes), dtype=torch.uint8)
-    return tensors | {"kv_cache": kv_cache} | scalars
+    return tensors | {"kv_cache": kv_cache} | _sizes(case)
+
+
+def _sizes(case: Case) -> dict[str, Any]:
+    """The scalars that a launcher may be given, by each name they may have."""
+    return build_parameters(case, False) | dict.fromkeys(_SEQUENCES, case.num_sequences)

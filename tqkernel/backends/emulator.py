@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tqkernel.backends import (
     POISON_BYTE,
@@ -20,6 +19,7 @@ from tqkernel.backends import (
     KernelError,
     RunError,
     input_arrays,
+    output_shapes,
     poisoned_outputs,
 )
 from tqkernel.compile import compile_listing
@@ -166,7 +166,7 @@ class EmulatorBackend:
             )
             for index, (name, array) in enumerate(arrays.items())
         }
-        shapes = array_shapes(case, arrays)
+        shapes = array_shapes(case)
         addresses["kv_cache"] = _map_cache(memory, case)
         try:
             program, arguments, grid, block = self._kernel(case, hw_v_transpose)
@@ -250,18 +250,24 @@ def _scalars(case: Case) -> dict[str, int | float]:
     }
 
 
-def array_shapes(case: Case, arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[tuple[int, ...]]]:
+def array_shapes(case: Case) -> dict[str, list[tuple[int, ...]]]:
     """The shapes in which a kernel may take each array; the cache's bytes of a slot and head may be apart."""
     layout = case.layout
     slots = (layout.kv_block_size, layout.num_kv_heads)
     apart = (case.num_blocks, *slots, layout.block_bytes // math.prod(slots))
     cache = [(case.num_blocks, layout.block_bytes), apart]
-    return {name: [array.shape] for name, array in arrays.items()} | {"kv_cache": cache}
+    shapes = output_shapes(case) | {name: array.shape for name, array in input_arrays(case).items()}
+    return {name: [shape] for name, shape in shapes.items()} | {"kv_cache": cache}
+
+
+def inner_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a contiguous array, in elements, without the last, which is 1."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 1))
 
 
 def _tensor_record(shape: tuple[int, ...]) -> bytes:
     """What FlyDSL passes after a contiguous tensor's pointer: i32 sizes, then i64 strides but the last."""
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 1)]
+    strides = inner_strides(shape)
     return struct.pack(f"<{len(shape)}i{len(strides)}q", *shape, *strides)
 
 
